@@ -40,6 +40,15 @@ def fits_int32(shape: Sequence[int], strides: Sequence[int], itemsize: int = ELE
     return last_byte_offset(shape, strides, itemsize) <= MAX_INT32
 
 
+COPY_BYTES = 16
+"""Bytes of the widest copy of one lane (128 bits on gfx950 and sm_90), and the alignment that it and TMA need."""
+
+
+def is_aligned(*tensors: torch.Tensor) -> bool:
+    """Whether every tensor starts at a multiple of COPY_BYTES."""
+    return all(tensor.data_ptr() % COPY_BYTES == 0 for tensor in tensors)
+
+
 @attrs.frozen(kw_only=True)
 class PagedKV:
     """A paged pool of compressed KV rows.

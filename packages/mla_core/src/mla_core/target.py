@@ -105,6 +105,11 @@ def override(target: Target | None) -> Iterator[None]:
         _override.reset(token)
 
 
+def active_override() -> Target | None:
+    """The target of the innermost `override` block, or None."""
+    return _override.get()
+
+
 def interpreting() -> bool:
     """Whether Triton kernels are run by Triton's own interpreter (TRITON_INTERPRET=1) on CPU tensors."""
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")

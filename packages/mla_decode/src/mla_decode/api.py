@@ -1,0 +1,111 @@
+"""The public decode function: validate, dispatch, launch.
+
+Validation and dispatch run once per distinct set of shapes, strides and options; later calls with the same ones find
+their Program in a table and only launch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from mla_core.dispatch import registry
+from mla_core.program_cache import MISSING, ProgramCache, signature_key
+from mla_core.target import Target
+from mla_decode.problem import KV_LORA_RANK, QK_ROPE_HEAD_DIM, check_outputs, pool_view, validate
+
+_programs = ProgramCache()
+
+
+def mla_decode_with_kvcache(
+    q: torch.Tensor,
+    kv_cache: torch.Tensor,
+    page_table: torch.Tensor,
+    cache_seqlens: torch.Tensor,
+    *,
+    softmax_scale: float,
+    max_seqlen_k: int | None = None,
+    kv_lora_rank: int = KV_LORA_RANK,
+    qk_rope_head_dim: int = QK_ROPE_HEAD_DIM,
+    causal: bool = True,
+    logit_cap: float = 0.0,
+    return_lse: bool = False,
+    out: torch.Tensor | None = None,
+    lse_out: torch.Tensor | None = None,
+    solution: str | None = None,
+    config: Any = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Absorbed MLA attention of q against a paged compressed KV cache.
+
+    For request b, query token i and head h, with `n` visible keys:
+    `out = softmax(softmax_scale * q . kv[:n]^T) @ kv[:n, :kv_lora_rank]`, where `n` is `seqlen - q_len + 1 + i` for
+    causal and `seqlen` otherwise (DeepSeek-V2, arXiv:2405.04434, with W_UK absorbed into q and W_UV applied after).
+
+    Args:
+        q: `[batch, q_len, heads, 576]` bf16 or fp16: 512 absorbed latent columns, then 64 RoPE columns. 1 to 128
+            heads, any q_len >= 1. Strides are free except a contiguous last dimension.
+        kv_cache: `[num_pages, page_size, 576]` or `[num_pages, page_size, 1, 576]`, dtype of q, any page_size >= 1,
+            any size (beyond 2 and 4 GiB too), strides free except a contiguous last dimension.
+        page_table: `[batch, max_pages]` int32. Entries that no visible key needs may hold anything.
+        cache_seqlens: `[batch]` int32, keys of each request including the q_len new ones. Negative counts as 0; more
+            than `max_pages * page_size` counts as that.
+        softmax_scale: factor of the logits before the softmax, natural base.
+        max_seqlen_k: upper bound of cache_seqlens for scheduling (None: what page_table can hold). Results do not
+            depend on it.
+        kv_lora_rank, qk_rope_head_dim: 512 and 64; others are refused.
+        causal: row i of q_len sees keys `< seqlen - q_len + 1 + i`; False: all rows see all keys.
+        logit_cap: 0.0; others are refused.
+        return_lse: also return the log-sum-exp, natural base.
+        out: `[batch, q_len, heads, 512]` dtype of q to write into, strides free except a contiguous last dimension.
+        lse_out: `[batch, q_len, heads]` fp32, contiguous; only with `return_lse`.
+        solution: name of a registered solution to use; None lets dispatch choose.
+        config: a Config of that solution to use instead of its own choice.
+
+    Returns:
+        out, or (out, lse) with lse `[batch, q_len, heads]` fp32. A row with no visible key has out 0 and lse -inf.
+
+    Never waits for the device, so that it can be captured in a graph and replayed with other lengths and pages.
+
+    Raises:
+        ArgumentError: an argument's type, shape, dtype, device or stride; names it, its value and what is allowed.
+        ConfigError: `config` is of another solution, or contradicts the problem.
+        UnsupportedError: `solution` cannot serve this problem, and why.
+    """
+    kv_cache = pool_view(kv_cache)
+    key = signature_key(
+        (q, kv_cache, page_table, cache_seqlens, out, lse_out),
+        (softmax_scale, max_seqlen_k, kv_lora_rank, qk_rope_head_dim, causal, logit_cap, return_lse, solution, config),
+    )
+    program = _programs.get(key)
+    result = out
+    if program is MISSING:
+        problem, result = validate(
+            q,
+            kv_cache,
+            page_table,
+            cache_seqlens,
+            softmax_scale=softmax_scale,
+            max_seqlen_k=max_seqlen_k,
+            kv_lora_rank=kv_lora_rank,
+            qk_rope_head_dim=qk_rope_head_dim,
+            causal=causal,
+            logit_cap=logit_cap,
+            return_lse=return_lse,
+            out=out,
+            lse_out=lse_out,
+        )
+        built = registry.program(problem, Target.current(q.device), solution=solution, config=config)
+        program = _programs.put(key, None if problem.is_empty else built)
+    elif out is None:
+        result = q.new_empty((*q.shape[:-1], kv_lora_rank))
+    if out is not None or lse_out is not None:
+        check_outputs(q, kv_cache, page_table, cache_seqlens, out, lse_out)
+    lse = q.new_empty(q.shape[:-1], dtype=torch.float32) if return_lse and lse_out is None else lse_out
+    if program is None:
+        result.zero_()
+        if lse is not None:
+            lse.fill_(float("-inf"))
+    else:
+        program.launch(q, kv_cache, page_table, cache_seqlens, result, lse, softmax_scale)
+    return (result, lse) if return_lse else result

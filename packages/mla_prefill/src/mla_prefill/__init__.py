@@ -1,0 +1,7 @@
+"""Non-absorbed varlen MLA prefill: `mla_prefill`, its Problem, and the solutions that dispatch chooses from."""
+
+from mla_prefill import solutions as _solutions  # noqa: F401  (registers every solution)
+from mla_prefill.api import mla_prefill
+from mla_prefill.problem import PrefillProblem
+
+__all__ = ["PrefillProblem", "mla_prefill"]

@@ -1,0 +1,102 @@
+"""The public prefill function: validate, dispatch, launch.
+
+Validation and dispatch run once per distinct set of shapes, strides and options; later calls with the same ones find
+their Program in a table and only launch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from mla_core.dispatch import registry
+from mla_core.program_cache import MISSING, ProgramCache, signature_key
+from mla_core.target import Target
+from mla_prefill.problem import V_HEAD_DIM, check_outputs, validate
+
+_programs = ProgramCache()
+
+
+def mla_prefill(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_kv: torch.Tensor,
+    *,
+    max_seqlen_q: int,
+    max_seqlen_kv: int,
+    softmax_scale: float,
+    is_causal: bool = True,
+    logit_cap: float = 0.0,
+    return_lse: bool = False,
+    out: torch.Tensor | None = None,
+    lse_out: torch.Tensor | None = None,
+    solution: str | None = None,
+    config: Any = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Non-absorbed MLA attention over sequences of varying length, packed one behind the other.
+
+    For each sequence and head: `out = softmax(softmax_scale * q @ k^T) @ v`. With `is_causal`, row i of a sequence with
+    `n_q` queries and `n_kv` keys sees keys `<= i + n_kv - n_q` (bottom-right alignment).
+
+    Args:
+        q: `[total_q, heads, 192]` bf16 or fp16: 128 columns without position, then 64 RoPE columns. Strides are free
+            except a contiguous last dimension, here and in k, v and out; any size, beyond 2 and 4 GiB too.
+        k: `[total_kv, kv_heads, 192]`, dtype of q; heads is a multiple of kv_heads.
+        v: `[total_kv, kv_heads, 128]`, dtype of q.
+        cu_seqlens_q, cu_seqlens_kv: `[batch + 1]` int32, first token of each sequence and the end of the last one;
+            not decreasing, within `[0, total]`. Rows of q that belong to no sequence are not written.
+        max_seqlen_q, max_seqlen_kv: upper bounds of the lengths for scheduling. Results do not depend on them.
+        softmax_scale: factor of the logits before the softmax, natural base.
+        is_causal: mask the keys behind a row's own position; False: all rows see all keys of their sequence.
+        logit_cap: 0.0; others are refused.
+        return_lse: also return the log-sum-exp, natural base.
+        out: `[total_q, heads, 128]` dtype of q to write into.
+        lse_out: `[total_q, heads]` fp32, contiguous; only with `return_lse`.
+        solution: name of a registered solution to use; None lets dispatch choose.
+        config: a Config of that solution to use instead of its own choice.
+
+    Returns:
+        out, or (out, lse) with lse `[total_q, heads]` fp32. A row with no visible key has out 0 and lse -inf.
+
+    Never waits for the device, so that it can be captured in a graph and replayed with other lengths.
+
+    Raises:
+        ArgumentError: an argument's type, shape, dtype, device or stride; names it, its value and what is allowed.
+        ConfigError: `config` is of another solution, or contradicts the problem.
+        UnsupportedError: `solution` cannot serve this problem, and why.
+    """
+    key = signature_key(
+        (q, k, v, cu_seqlens_q, cu_seqlens_kv, out, lse_out),
+        (max_seqlen_q, max_seqlen_kv, softmax_scale, is_causal, logit_cap, return_lse, solution, config),
+    )
+    program = _programs.get(key)
+    result = out
+    if program is MISSING:
+        problem, result = validate(
+            q,
+            k,
+            v,
+            cu_seqlens_q,
+            cu_seqlens_kv,
+            max_seqlen_q=max_seqlen_q,
+            max_seqlen_kv=max_seqlen_kv,
+            softmax_scale=softmax_scale,
+            is_causal=is_causal,
+            logit_cap=logit_cap,
+            return_lse=return_lse,
+            out=out,
+            lse_out=lse_out,
+        )
+        built = registry.program(problem, Target.current(q.device), solution=solution, config=config)
+        program = _programs.put(key, None if problem.is_empty else built)
+    elif out is None:
+        result = q.new_empty((*q.shape[:2], V_HEAD_DIM))
+    if out is not None or lse_out is not None:
+        check_outputs(q, k, v, cu_seqlens_q, cu_seqlens_kv, out, lse_out)
+    lse = q.new_empty(q.shape[:2], dtype=torch.float32) if return_lse and lse_out is None else lse_out
+    if program is not None:
+        program.launch(q, k, v, cu_seqlens_q, cu_seqlens_kv, result, lse, softmax_scale)
+    return (result, lse) if return_lse else result

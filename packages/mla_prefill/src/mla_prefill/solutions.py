@@ -1,0 +1,7 @@
+"""Registers every prefill solution with dispatch. A solution joins by a line here; none is imported before it runs."""
+
+from mla_core.dispatch import registry
+from mla_prefill.portable.torch_solution import SOLUTION as TORCH
+
+for _solution in (TORCH,):
+    registry.register(_solution)
