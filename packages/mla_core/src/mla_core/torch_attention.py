@@ -31,15 +31,17 @@ def attend(
     """Softmax attention with an explicit mask; rows that see nothing give out 0 and lse -inf.
 
     Args:
-        q: `[..., rows, d]`; k: `[..., keys, d]`; v: `[..., keys, d_v]`, all of the dtype to compute in, and k and v finite
-            in keys that no row sees.
+        q: `[..., rows, d]`; k: `[..., keys, d]`; v: `[..., keys, d_v]`, all of the dtype to compute in. A key that is not
+            finite spoils the rows that see it, and no other.
         visible: bool, broadcastable to `[..., rows, keys]`.
 
     Returns:
         out `[..., rows, d_v]` and lse `[..., rows]`, natural base.
     """
-    logits = torch.matmul(q, k.transpose(-1, -2)) * softmax_scale
+    # A weight of 0 does not cancel a NaN of v in the product, so such a key spoils the logits, where it can be masked.
+    spoiled = (v * 0).sum(-1).unsqueeze(-2)
+    logits = torch.matmul(q, k.transpose(-1, -2)) * softmax_scale + spoiled
     logits = logits.masked_fill(~visible, float("-inf"))
     lse = torch.logsumexp(logits, dim=-1)
     weights = torch.exp(logits - lse.masked_fill(lse == float("-inf"), 0.0).unsqueeze(-1))
-    return torch.matmul(weights, v), lse
+    return torch.matmul(weights, torch.where(v.isfinite(), v, 0)), lse

@@ -35,9 +35,7 @@ class TorchPrefillProgram:
         q_start = cu_seqlens_q.long().clamp(0, problem.total_q)
         kv_start = cu_seqlens_kv.long().clamp(0, problem.total_kv)
         key = torch.arange(problem.total_kv, device=q.device)
-        inside = (key >= kv_start[0]) & (key < kv_start[-1])
-        keys = torch.where(inside[:, None, None], k, 0).to(dtype).transpose(0, 1)
-        values = torch.where(inside[:, None, None], v, 0).to(dtype).transpose(0, 1)
+        keys, values = k.to(dtype).transpose(0, 1), v.to(dtype).transpose(0, 1)
         for first in range(0, problem.total_q, QUERY_BLOCK):
             token = torch.arange(first, min(first + QUERY_BLOCK, problem.total_q), device=q.device)
             sequence = torch.searchsorted(q_start, token, right=True) - 1
