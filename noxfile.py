@@ -1,8 +1,8 @@
 """Every task of the repository. `nox -l` lists them; `nox -s demo` and `nox -s tests` are where to start.
 
 All sessions share one environment, made on first use under `.nox/` and made again only when what it holds changes.
-`MLA_PYTHON=/path/to/python nox -s ...` uses that interpreter as it is instead (a ROCm build of torch, say), and installs
-nothing.
+`MLA_PYTHON=/path/to/python nox -s ...` uses that interpreter as it is instead (a ROCm build of torch, say), and
+installs nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def python(session: nox.Session, *extra: str) -> str:
     given = os.environ.get("MLA_PYTHON")
     if given:
         return given
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036  (nox may run on an older one)
         session.error(f"Python 3.11 or newer is needed, and nox runs on {sys.version.split()[0]}")
     home = ROOT / ".nox" / "dev"
     interpreter = home / ("Scripts" if os.name == "nt" else "bin") / "python"
@@ -90,8 +90,8 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
-def compile(session: nox.Session) -> None:  # noqa: A001  (the name of the task)
-    """Compiles every kernel for gfx950 and sm_90 with the newest Triton, and for sm_90 with the oldest; no GPU needed."""
+def compile(session: nox.Session) -> None:
+    """Compiles every kernel for gfx950 and sm_90 with the newest Triton, for sm_90 with the oldest too; needs no GPU."""
     interpreter = python(session)
     run(session, interpreter, "-m", "mla_testing.cli", "compile", "--target", "all", *session.posargs)
     if os.environ.get("MLA_PYTHON"):
@@ -141,7 +141,9 @@ def _dependencies() -> str:
 
 
 def _install(session: nox.Session, interpreter: Path, *arguments: str) -> None:
-    session.run(str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments, external=True)
+    session.run(
+        str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments, external=True
+    )
 
 
 def _fingerprint(*contents: str) -> str:

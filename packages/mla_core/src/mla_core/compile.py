@@ -1,8 +1,8 @@
 """Compiling a kernel for a named target on any machine, without a driver, and reading what it costs.
 
-    spec = program.kernels()[0]
-    report = compile_kernel(spec, Target.named("gfx950"))
-    report.registers, report.spills, report.shared_bytes, report.warnings
+spec = program.kernels()[0]
+report = compile_kernel(spec, Target.named("gfx950"))
+report.registers, report.spills, report.shared_bytes, report.warnings
 """
 
 from __future__ import annotations

@@ -31,12 +31,12 @@ def kernel_config(cls: C) -> C:
     return attrs.frozen(kw_only=True, slots=True)(cls)
 
 
-@kernel_config
+@attrs.frozen(kw_only=True, slots=True)
 class KernelConfig:
     """Base of every Config. Subclasses are decorated with `kernel_config` and validate their fields."""
 
     def evolve(self, **changes: Any) -> Self:
-        """A copy with some fields changed, validated anew. Raises ConfigError for an unknown field or a bad value."""
+        """A copy with some fields changed, validated anew. Raises ConfigError for an unknown field or bad value."""
         known = [field.name for field in attrs.fields(type(self))]
         for name, value in changes.items():
             if name not in known:
@@ -45,11 +45,13 @@ class KernelConfig:
 
     def to_json(self) -> str:
         """The Config as JSON text with its class name; `from_json` is the inverse."""
-        return json.dumps({"config": type(self).__name__, **attrs.asdict(self, value_serializer=_plain)}, sort_keys=True)
+        return json.dumps(
+            {"config": type(self).__name__, **attrs.asdict(self, value_serializer=_plain)}, sort_keys=True
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Rebuilds a Config from `to_json`. Raises ConfigError where the text is of another class or has other fields."""
+        """Rebuilds a Config from `to_json`. Raises ConfigError for the text of another class or with other fields."""
         values = json.loads(text)
         name = values.pop("config", None)
         if name != cls.__name__:

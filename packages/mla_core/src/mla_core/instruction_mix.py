@@ -43,6 +43,7 @@ class Loop:
 
     @property
     def total(self) -> int:
+        """Instructions of all classes."""
         return len(self.instructions)
 
     @property
@@ -74,11 +75,7 @@ def loops(asm: str) -> list[Loop]:
 def hot_loop(asm: str) -> Loop | None:
     """The steady loop: the innermost loop with the most matrix instructions; None where no loop has any."""
     candidates = [loop for loop in loops(asm) if loop.matrix]
-    inner = [
-        loop
-        for loop in candidates
-        if not any(other is not loop and _inside(other, loop) for other in candidates)
-    ]
+    inner = [loop for loop in candidates if not any(other is not loop and _inside(other, loop) for other in candidates)]
     return max(inner, key=lambda loop: loop.matrix, default=None)
 
 

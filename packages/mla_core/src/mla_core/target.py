@@ -55,6 +55,7 @@ class Target:
 
     @property
     def is_gpu(self) -> bool:
+        """Whether it is anything but the host."""
         return self.backend != "cpu"
 
     @staticmethod
@@ -126,7 +127,9 @@ def _detect(device: str | None) -> Target:
     properties = torch.cuda.get_device_properties(device)
     if torch.version.hip:
         arch = properties.gcnArchName.split(":")[0]
-        base = _NAMED.get(arch, attrs.evolve(_NAMED["generic"], arch=arch, backend="hip", warp_size=properties.warp_size))
+        base = _NAMED.get(
+            arch, attrs.evolve(_NAMED["generic"], arch=arch, backend="hip", warp_size=properties.warp_size)
+        )
     else:
         arch = f"sm_{properties.major}{properties.minor}"
         base = _NAMED.get(arch, attrs.evolve(_NAMED["generic"], arch=arch))
@@ -140,7 +143,9 @@ def _detect(device: str | None) -> Target:
 
 
 _CDNA4 = "AMD CDNA 4 architecture white paper (MI355X)"
-_HOPPER = "NVIDIA H200 datasheet (SXM) and CUDA C++ Programming Guide, technical specifications for compute capability 9.0"
+_HOPPER = (
+    "NVIDIA H200 datasheet (SXM) and CUDA C++ Programming Guide, technical specifications for compute capability 9.0"
+)
 
 _NAMED: dict[str, Target] = {
     "gfx950": Target(
@@ -177,7 +182,15 @@ _NAMED: dict[str, Target] = {
         memory_bandwidth=4.8e12,
         bf16_flops=9.89e14,
         sources=dict.fromkeys(
-            ("warp_size", "compute_units", "shared_bytes", "l2_bytes", "registers_per_lane", "memory_bandwidth", "bf16_flops"),
+            (
+                "warp_size",
+                "compute_units",
+                "shared_bytes",
+                "l2_bytes",
+                "registers_per_lane",
+                "memory_bandwidth",
+                "bf16_flops",
+            ),
             _HOPPER,
         ),
     ),

@@ -22,6 +22,7 @@ class TorchConfig(KernelConfig):
 
     @property
     def dtype(self) -> torch.dtype:
+        """`accumulate` as torch names it."""
         return _DTYPES[self.accumulate]
 
 

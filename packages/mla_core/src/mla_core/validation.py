@@ -23,7 +23,9 @@ def check_tensor(name: str, value: Any, dims: int, dtype: torch.dtype | None, de
     if device is not None and value.device != device:
         raise ArgumentError(f"{name}.device", value.device, f"{device}, the device of q")
     if value.requires_grad and torch.is_grad_enabled():
-        raise ArgumentError(f"{name}.requires_grad", True, "False (there is no backward), or call it under torch.no_grad()")
+        raise ArgumentError(
+            f"{name}.requires_grad", True, "False (there is no backward), or call it under torch.no_grad()"
+        )
 
 
 def check_shape(name: str, value: torch.Tensor, expected: tuple[int, ...], meaning: str) -> None:
@@ -73,7 +75,12 @@ def _may_share(first: torch.Tensor, second: torch.Tensor) -> bool:
 def check_number(name: str, value: Any, allowed: str, *, low: float | None = None, integer: bool = False) -> None:
     """A finite int or float (an int where `integer`), at least `low`."""
     kinds: tuple[type, ...] = (int,) if integer else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or value != value or value in (float("inf"), float("-inf")):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, kinds)
+        or value != value
+        or value in (float("inf"), float("-inf"))
+    ):
         raise ArgumentError(name, repr(value), allowed)
     if low is not None and value < low:
         raise ArgumentError(name, value, allowed)

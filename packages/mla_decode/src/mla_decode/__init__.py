@@ -1,4 +1,4 @@
-"""Absorbed MLA decode over a paged cache: `mla_decode_with_kvcache`, its Problem, and the solutions that dispatch chooses from."""
+"""Absorbed MLA decode over a paged cache: `mla_decode_with_kvcache`, its Problem and its solutions."""
 
 from mla_decode import solutions as _solutions  # noqa: F401  (registers every solution)
 from mla_decode.api import mla_decode_with_kvcache

@@ -78,7 +78,7 @@ def mla_decode_with_kvcache(
         (softmax_scale, max_seqlen_k, kv_lora_rank, qk_rope_head_dim, causal, logit_cap, return_lse, solution, config),
     )
     program = _programs.get(key)
-    result = out
+    result: Any = out
     if program is MISSING:
         problem, result = validate(
             q,
@@ -101,7 +101,7 @@ def mla_decode_with_kvcache(
         result = q.new_empty((*q.shape[:-1], kv_lora_rank))
     if out is not None or lse_out is not None:
         check_outputs(q, kv_cache, page_table, cache_seqlens, out, lse_out)
-    lse = q.new_empty(q.shape[:-1], dtype=torch.float32) if return_lse and lse_out is None else lse_out
+    lse: Any = q.new_empty(q.shape[:-1], dtype=torch.float32) if return_lse and lse_out is None else lse_out
     if program is None:
         result.zero_()
         if lse is not None:

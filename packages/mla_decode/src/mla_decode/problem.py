@@ -162,7 +162,7 @@ def validate(
 ) -> tuple[DecodeProblem, torch.Tensor]:
     """Checks every argument of `mla_decode_with_kvcache`; raises ArgumentError for the first that is not allowed.
 
-    `kv_cache` is three-dimensional here (`pool_view`). Returns the Problem and the tensor to write: `out`, or a new one.
+    `kv_cache` has three dimensions here (`pool_view`). Returns the Problem and what to write: `out` or a new tensor.
     """
     check_head_dim("kv_lora_rank", kv_lora_rank, KV_LORA_RANK)
     check_head_dim("qk_rope_head_dim", qk_rope_head_dim, QK_ROPE_HEAD_DIM)

@@ -1,4 +1,4 @@
-"""Non-absorbed varlen MLA prefill: `mla_prefill`, its Problem, and the solutions that dispatch chooses from."""
+"""Non-absorbed varlen MLA prefill: `mla_prefill`, its Problem and its solutions."""
 
 from mla_prefill import solutions as _solutions  # noqa: F401  (registers every solution)
 from mla_prefill.api import mla_prefill

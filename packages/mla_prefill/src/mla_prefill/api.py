@@ -73,7 +73,7 @@ def mla_prefill(
         (max_seqlen_q, max_seqlen_kv, softmax_scale, is_causal, logit_cap, return_lse, solution, config),
     )
     program = _programs.get(key)
-    result = out
+    result: Any = out
     if program is MISSING:
         problem, result = validate(
             q,
@@ -96,7 +96,7 @@ def mla_prefill(
         result = q.new_empty((*q.shape[:2], V_HEAD_DIM))
     if out is not None or lse_out is not None:
         check_outputs(q, k, v, cu_seqlens_q, cu_seqlens_kv, out, lse_out)
-    lse = q.new_empty(q.shape[:2], dtype=torch.float32) if return_lse and lse_out is None else lse_out
+    lse: Any = q.new_empty(q.shape[:2], dtype=torch.float32) if return_lse and lse_out is None else lse_out
     if program is not None:
         program.launch(q, k, v, cu_seqlens_q, cu_seqlens_kv, result, lse, softmax_scale)
     return (result, lse) if return_lse else result
