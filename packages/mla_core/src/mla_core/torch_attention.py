@@ -32,8 +32,8 @@ def attend(
     """Softmax attention with an explicit mask; rows that see nothing give out 0 and lse -inf.
 
     Args:
-        q: `[..., rows, d]`; k: `[..., keys, d]`; v: `[..., keys, d_v]`, all of the dtype to compute in. A key that is not
-            finite spoils the rows that see it, and no other.
+        q: `[..., rows, d]`; k: `[..., keys, d]`; v: `[..., keys, d_v]`, all of the dtype to compute in. A key that is
+            not finite spoils the rows that see it, and no other.
         visible: bool, broadcastable to `[..., rows, keys]`.
 
     Returns:
