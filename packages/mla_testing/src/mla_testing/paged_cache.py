@@ -91,7 +91,7 @@ def paged_cache(
         share_prefix: requests share the full pages of the longest request, as far as theirs reach, as servers share
             a prompt.
         max_pages: columns of page_table; default: two more than the longest sequence needs.
-        spare_pages: unused, poisoned pages in the pool.
+        spare_pages: unused, poisoned pages in the pool, at random places among the others but never the last one.
     """
     generator = torch.Generator(device=device).manual_seed(seed)
     order = torch.Generator().manual_seed(seed)
@@ -102,6 +102,8 @@ def paged_cache(
     used = int(page_table.max()) + 1 if page_table.numel() else 0
     num_pages = used + spare_pages
     place = torch.randperm(num_pages, generator=order)[:used].int()
+    if used and num_pages - 1 not in place:
+        place[0] = num_pages - 1
     held = page_table >= 0
     page_table[held] = place[page_table[held].long()]
     garbage = torch.tensor(GARBAGE, dtype=torch.int32)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from mla_core.problem import ELEMENT_BYTES, MAX_INT32
+
 Layout = Callable[[Sequence[int], torch.dtype, torch.device], torch.Tensor]
 
 
@@ -44,12 +46,35 @@ def misaligned(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -
     return poisoned((*shape[:-1], shape[-1] + 5), dtype, device)[..., 3 : 3 + shape[-1]]
 
 
+def untouched(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Contiguous and not even poisoned: on a CPU, a pool of many GiB then takes only the memory of the rows in use."""
+    return torch.empty(tuple(shape), dtype=dtype, device=device)
+
+
+def far(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Index 1 of the outermost dimension beyond 2 GiB, index 2 beyond 4 GiB; what lies between is not touched."""
+    inner = torch.empty(tuple(shape[1:]), device="meta").stride()
+    reach = (MAX_INT32 + 1) // ELEMENT_BYTES + 8
+    buffer = torch.empty(((shape[0] - 1) * reach + math.prod(shape[1:]),), dtype=dtype, device=device)
+    return buffer.as_strided(tuple(shape), (reach, *inner))
+
+
+def far_swapped(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """As `far`, for the dimension before the last (the heads of packed sequences)."""
+    order = (len(shape) - 2, *range(len(shape) - 2), len(shape) - 1)
+    stored = far([shape[dim] for dim in order], dtype, device)
+    return stored.permute(*(order.index(dim) for dim in range(len(shape))))
+
+
 LAYOUTS: dict[str, Layout] = {
     "contiguous": poisoned,
     "padded_rows": padded_rows,
     "outer_swapped": outer_swapped,
     "interleaved": interleaved,
     "misaligned": misaligned,
+    "untouched": untouched,
+    "far": far,
+    "far_swapped": far_swapped,
 }
 """Layouts by the name that a case spells."""
 
