@@ -1,4 +1,4 @@
-"""Test equipment of the MLA kernels: references, hard inputs, accuracy bounds, contract suites. No product imports it."""
+"""Test equipment of the MLA kernels: references, hard inputs, accuracy bounds, contract suites. No kernel needs it."""
 
 from mla_testing.accuracy import Accuracy, Bounds, compare
 from mla_testing.reference import decode_reference, prefill_reference

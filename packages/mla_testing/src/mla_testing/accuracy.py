@@ -58,6 +58,7 @@ class Accuracy:
 
     @property
     def ok(self) -> bool:
+        """Whether every bound held."""
         return not self.failures
 
     def __str__(self) -> str:

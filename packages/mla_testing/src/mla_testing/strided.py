@@ -79,9 +79,7 @@ LAYOUTS: dict[str, Layout] = {
 """Layouts by the name that a case spells."""
 
 
-def empty_strided(
-    layout: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device | str
-) -> torch.Tensor:
+def empty_strided(layout: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
     """A poisoned view of `shape` in the named layout."""
     return LAYOUTS[layout](shape, dtype, torch.device(device))
 

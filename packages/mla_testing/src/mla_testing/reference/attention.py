@@ -21,13 +21,13 @@ def attend_prefix(
         softmax_scale: factor of the logits, natural base.
 
     Returns:
-        out `[heads, rows, v_dim]` and lse `[heads, rows]`, float64; 0 and -inf for a row that sees nothing. Keys that no
-        row sees are never read, so they may be NaN.
+        out `[heads, rows, v_dim]` and lse `[heads, rows]`, float64; 0 and -inf for a row that sees nothing. Keys
+        that no row sees are never read, so they may be NaN.
     """
     heads, rows, _ = q.shape
     out = torch.zeros((heads, rows, v.shape[-1]), dtype=torch.float64, device=q.device)
     lse = torch.full((heads, rows), float("-inf"), dtype=torch.float64, device=q.device)
-    keys = min(max(visible.max().item(), 0), k.shape[1]) if rows else 0
+    keys = min(max(int(visible.max()), 0), k.shape[1]) if rows else 0
     if keys == 0:
         return out, lse
     k, v = k[:, :keys].double(), v[:, :keys].double()

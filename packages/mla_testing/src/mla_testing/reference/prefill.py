@@ -38,10 +38,9 @@ def prefill_reference(
         row = torch.arange(n_q, device=q.device)
         visible = row + 1 + n_kv - n_q if is_causal else torch.full_like(row, n_kv)
         # The query heads of one key head stand below each other: [n_q, kv_heads, group] -> [kv_heads, n_q * group].
-        grouped = q[rows].reshape(n_q, kv_heads, group, head_dim).transpose(0, 1).reshape(kv_heads, n_q * group, head_dim)
-        result = attend_prefix(
-            grouped, k[keys].transpose(0, 1), v[keys].transpose(0, 1), visible.repeat_interleave(group), softmax_scale
-        )
+        grouped = q[rows].reshape(n_q, kv_heads, group, head_dim).transpose(0, 1).flatten(1, 2)
+        k_heads, v_heads = k[keys].transpose(0, 1), v[keys].transpose(0, 1)
+        result = attend_prefix(grouped, k_heads, v_heads, visible.repeat_interleave(group), softmax_scale)
         out[rows] = result[0].view(kv_heads, n_q, group, v_dim).transpose(0, 1).reshape(n_q, heads, v_dim)
         lse[rows] = result[1].view(kv_heads, n_q, group).transpose(0, 1).reshape(n_q, heads)
     return out, lse

@@ -37,12 +37,13 @@ class Report:
     case: str
     solution: str
     device: str
-    failures: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    failures: tuple[str, ...] = ()
     skipped: str = ""
-    checks: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    checks: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
+        """Whether no check failed (a skipped case counts as well)."""
         return not self.failures
 
     @property
@@ -98,7 +99,7 @@ def run_case(
             place = traceback.extract_tb(error.__traceback__)[-1]
             failures.append(f"{name}: {type(error).__name__} at {place.name} line {place.lineno}: {error}")
             break  # the checks share their inputs and the plain call: those behind would only repeat it
-    return Report(case=case.id, solution=solution, device=str(device), failures=failures, checks=names)
+    return Report(case=case.id, solution=solution, device=str(device), failures=tuple(failures), checks=names)
 
 
 __all__ = ["CHECKS", "OPERATIONS", "SUBSETS", "Case", "Report", "cases", "find", "run_case"]

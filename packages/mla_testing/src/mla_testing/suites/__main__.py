@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--solution", action="append", help="default: every registered one")
     parser.add_argument("--device", default="cpu", help="torch device, default cpu")
     parser.add_argument("--list", action="store_true", help="print the ids and stop")
-    parser.add_argument("--serve", action="store_true", help="read one JSON request a line, answer with one JSON report")
+    parser.add_argument("--serve", action="store_true", help="answer JSON requests on stdin, line by line")
     options = parser.parse_args(arguments)
     if options.serve:
         return serve()
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def serve() -> int:
-    """Answers requests `{"case", "solution", "device"}` on stdin with reports on stdout, for a test session's worker."""
+    """Answers requests `{"case", "solution", "device"}` with reports, a JSON line each: a test session's worker."""
     answers, sys.stdout = sys.stdout, sys.stderr  # what a kernel prints must not mix with the answers
     for line in sys.stdin:
         request = json.loads(line)

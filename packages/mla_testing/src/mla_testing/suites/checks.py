@@ -27,6 +27,7 @@ class Run:
 
     @functools.cached_property
     def inputs(self) -> Any:
+        """The case's inputs, built once."""
         return self.case.build(self.device)
 
     @functools.cached_property

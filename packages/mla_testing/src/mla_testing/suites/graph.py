@@ -9,9 +9,10 @@ import torch
 
 
 def replay(call: Callable[..., Any], inputs: Any, replaced: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Captures `call(inputs, return_lse=True)`, copies the tensors of `replaced` over the first rows of those of
-    `inputs`, replays, and returns the captured out and lse.
-    """  # noqa: D205
+    """Captures a call on `inputs` and replays it on `replaced`, copied over the first rows of the same tensors.
+
+    Returns the out and lse that the replay wrote, NaN where it wrote nothing.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
