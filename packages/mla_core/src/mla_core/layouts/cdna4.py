@@ -1,0 +1,119 @@
+"""Layouts of the gfx950 kernels, each derived from a tile shape and the width of one lane's copy.
+
+A KV tile is `[groups, tokens, columns]`: `groups` of waves own `tokens` tokens each (a tile that all waves share has
+one group). A direct-to-LDS copy of a wave writes 64 consecutive 16-byte pieces, in the order of its lanes, to one LDS
+address (AMD CDNA 4 ISA reference, MUBUF with LDS = 1); those 1024 bytes are a *line* here. Every layout below is a
+list of basis vectors, lowest bit first, that says which tile coordinate each bit of an offset (or of a register, lane
+or wave number) moves.
+
+    bits of an element's LDS offset     who counts them in a copy
+    0 .. 2    within 16 bytes           registers
+    3 .. 8    piece of a line           lanes
+    9 ..      line                      registers, then waves (top bits)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from triton.experimental.gluon import constexpr_function
+from triton.experimental.gluon import language as gl
+
+from mla_core.errors import ArgumentError
+from mla_core.problem import COPY_BYTES, ELEMENT_BYTES
+
+WARP_SIZE = 64
+"""Lanes of a wavefront of every CDNA generation."""
+
+COPY_ELEMENTS = COPY_BYTES // ELEMENT_BYTES
+"""Elements that one lane copies with one instruction."""
+
+LINE_ELEMENTS = WARP_SIZE * COPY_ELEMENTS
+"""Elements that one wave copies with one instruction: contiguous in LDS."""
+
+TRANSPOSE_ELEMENTS = 16
+"""Columns that the 16 lanes of a transposed read (ds_read_b64_tr_b16) take from each of 4 tokens."""
+
+Basis = list[int]
+
+
+def _bits(extent: int, name: str) -> int:
+    if extent < 1 or extent & (extent - 1):
+        raise ArgumentError(name, extent, "a power of two")
+    return extent.bit_length() - 1
+
+
+def _steps(axis: int, extent: int, name: str) -> list[Basis]:
+    """Basis vectors that count through one of the three coordinates of a tile."""
+    return [[(1 << bit) if axis == at else 0 for at in range(3)] for bit in range(_bits(extent, name))]
+
+
+def tile_offset_bases(groups: int, tokens: int, columns: int) -> list[Basis]:
+    """Tile coordinate that each bit of an LDS offset moves, padding left out.
+
+    A line holds whole rows. Where a row is shorter than a line (the RoPE columns), the rows that share one are as far
+    apart as the tile allows, so that the consecutive tokens that a fragment reads together lie in different lines,
+    which the padding spreads over the banks.
+    """
+    column_bits = _steps(2, columns, "columns")
+    row_bits = _steps(1, tokens, "tokens") + _steps(0, groups, "groups")
+    shared = max(_bits(LINE_ELEMENTS, "line") - len(column_bits), 0)
+    return column_bits + row_bits[len(row_bits) - shared :] + row_bits[: len(row_bits) - shared]
+
+
+@constexpr_function
+def tile_shared_layout(groups: int, tokens: int, columns: int) -> gl.PaddedSharedLayout:
+    """LDS layout of a KV tile: lines of 1024 bytes, each followed by padding.
+
+    The padding is the 32 bytes of a row that a transposed read takes at once: eight consecutive lines then start at
+    eight different places of the 64 banks of 4 bytes, for transposed reads (V) and 16-byte reads (K) alike.
+    """
+    bases = tile_offset_bases(groups, tokens, columns)
+    return gl.PaddedSharedLayout([[LINE_ELEMENTS, TRANSPOSE_ELEMENTS]], bases, [], [groups, tokens, columns])
+
+
+@constexpr_function
+def tile_copy_layout(groups: int, tokens: int, columns: int, num_warps: int) -> gl.DistributedLinearLayout:
+    """Who copies what of a KV tile: 16 bytes a lane, a line a wave, the top lines' bits over the waves.
+
+    With a group per wave, each wave copies the rows of its own group as far as lines hold whole rows.
+    """
+    bases = tile_offset_bases(groups, tokens, columns)
+    piece = _bits(COPY_ELEMENTS, "copy")
+    line = piece + _bits(WARP_SIZE, "lanes")
+    top = len(bases) - _bits(num_warps, "num_warps")
+    if top < line:
+        raise ArgumentError("num_warps", num_warps, f"at most {1 << (len(bases) - line)} for this tile")
+    return gl.DistributedLinearLayout(
+        reg_bases=bases[:piece] + bases[line:top],
+        lane_bases=bases[piece:line],
+        warp_bases=bases[top:],
+        block_bases=[],
+        shape=[groups, tokens, columns],
+    )
+
+
+@constexpr_function
+def mfma_layout(rows: int, waves: Sequence[int]) -> gl.amd.AMDMFMALayout:
+    """Result layout of the matrix instruction with `rows` rows (16: 16x16x32, 32: 32x32x16) of bf16 or fp16.
+
+    `waves` is (groups, waves over the rows, waves over the columns). The result is transposed: a lane holds four
+    consecutive columns of one row, which is how the next multiplication takes its left operand with `k_width` 4.
+    """
+    depth = 512 // rows
+    return gl.amd.AMDMFMALayout(
+        version=4, instr_shape=[rows, rows, depth], transposed=True, warps_per_cta=[waves[0], waves[1], waves[2]]
+    )
+
+
+@attrs.frozen
+class OperandWidths:
+    """Consecutive k elements that a lane holds of a 16-bit operand.
+
+    `qk`: 8, one 16-byte LDS read. `pv`: 4, what a lane holds of S, so that P needs no exchange within a wave; V then is
+    read with 8-byte transposed reads.
+    """
+
+    qk: int = 8
+    pv: int = 4
