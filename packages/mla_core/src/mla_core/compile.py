@@ -7,6 +7,7 @@ report.registers, report.spills, report.shared_bytes, report.warnings
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import time
@@ -214,9 +215,14 @@ def nvidia_tool(name: str) -> Path:
 
 def _assemble_verbosely(ptx: str, target: Target) -> str:
     """ptxas' report on a PTX text; `a` names the variant with the architecture's own instructions, as Triton does."""
+    from triton.backends.nvidia import compiler
+
     gpu = f"{target.arch}a" if target.arch == "sm_90" else target.arch
+    allocation = "--regAllocOptLevel=2"  # what later releases call it with
+    options = [allocation] if allocation in inspect.getsource(compiler) else []
+    ptxas = compiler.get_ptxas(int(target.arch[3:])).path  # some releases ship two, and choose by architecture
     done = subprocess.run(
-        [nvidia_tool("ptxas"), "-v", f"--gpu-name={gpu}", "-", "-o", "/dev/null"],
+        [ptxas, "-v", *options, f"--gpu-name={gpu}", "-", "-o", "/dev/null"],
         input=ptx, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
