@@ -32,6 +32,7 @@ class Report:
         failures: one sentence each; empty when all checks passed.
         skipped: why the solution does not serve the case; empty when it ran.
         checks: names of the checks that ran.
+        environment: variables that the reproducer needs, as a shell takes them.
     """
 
     case: str
@@ -40,6 +41,7 @@ class Report:
     failures: tuple[str, ...] = ()
     skipped: str = ""
     checks: tuple[str, ...] = ()
+    environment: str = ""
 
     @property
     def ok(self) -> bool:
@@ -49,7 +51,8 @@ class Report:
     @property
     def reproducer(self) -> str:
         """A command that runs this case alone."""
-        return f"python -m mla_testing.suites --case {self.case} --solution {self.solution} --device {self.device}"
+        command = f"python -m mla_testing.suites --case {self.case} --solution {self.solution} --device {self.device}"
+        return f"{self.environment} {command}".lstrip()
 
     def __str__(self) -> str:
         if self.skipped:
