@@ -14,7 +14,10 @@ QUERY_BLOCK = 256
 
 
 class TorchPrefillProgram:
-    """Blocks of queries against the keys of all sequences, masked to their own: no length is read on the host."""
+    """Blocks of queries against the keys of their sequences.
+
+    Lengths are read on the host only where they already are there; on a device every block meets all keys, masked.
+    """
 
     def __init__(self, problem: PrefillProblem, target: Target, config: TorchConfig) -> None:
         self.problem, self.target, self.config = problem, target, config
@@ -37,23 +40,26 @@ class TorchPrefillProgram:
         key = torch.arange(problem.total_kv, device=q.device)
         keys, values = k.to(dtype).transpose(0, 1), v.to(dtype).transpose(0, 1)
         for first in range(0, problem.total_q, QUERY_BLOCK):
-            token = torch.arange(first, min(first + QUERY_BLOCK, problem.total_q), device=q.device)
+            rows = slice(first, min(first + QUERY_BLOCK, problem.total_q))
+            token = torch.arange(rows.start, rows.stop, device=q.device)
             sequence = torch.searchsorted(q_start, token, right=True) - 1
             owned = (sequence >= 0) & (sequence < problem.batch)
             sequence = sequence.clamp(0, problem.batch - 1)
             low, high = kv_start[sequence], kv_start[sequence + 1]
             if problem.is_causal:
                 high = torch.minimum(high, high - (q_start[sequence + 1] - token) + 1)
-            visible = (key >= low[:, None]) & (key < high[:, None]) & owned[:, None]
-            queries = q[token[0] : token[-1] + 1].to(dtype).transpose(0, 1)
+            span = slice(0, problem.total_kv)
+            if q.device.type == "cpu":
+                span = slice(int(low.min()), max(int(high.max()), 0))
+            visible = (key[span] >= low[:, None]) & (key[span] < high[:, None]) & owned[:, None]
+            queries = q[rows].to(dtype).transpose(0, 1)
             result, result_lse = attend(
                 queries.unflatten(0, (problem.kv_heads, problem.group)),
-                keys.unsqueeze(1),
-                values.unsqueeze(1),
+                keys[:, span].unsqueeze(1),
+                values[:, span].unsqueeze(1),
                 visible,
                 softmax_scale,
             )
-            rows = slice(first, first + token.numel())
             result = result.flatten(0, 1).transpose(0, 1).to(out.dtype)
             out[rows] = torch.where(owned[:, None, None], result, out[rows])
             if lse is not None:
