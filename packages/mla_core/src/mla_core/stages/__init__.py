@@ -1,0 +1,1 @@
+"""Stages that several kernels share; each exists once."""
