@@ -62,14 +62,15 @@ class Step:
 
 def decode(program: Program) -> tuple[Step, ...]:
     """Decode every instruction of ``program``; raises UnknownInstructionError naming all that are not implemented."""
-    steps, unknown = [], []
+    steps: list[Step] = []
+    unknown: dict[str, str] = {}  # mnemonic -> complaint about its first use
     for item in program.instructions:
         try:
             steps.append(decode_one(item, dict(program.labels)))
         except UnknownInstructionError as error:
-            unknown.append(str(error))
+            unknown.setdefault(item.opcode, str(error))
     if unknown:
-        listing = "\n  ".join(dict.fromkeys(unknown))
+        listing = "\n  ".join(unknown.values())
         raise UnknownInstructionError(f"kernel {program.name} uses instructions the emulator lacks:\n  {listing}")
     return tuple(steps)
 

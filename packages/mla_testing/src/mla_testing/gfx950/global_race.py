@@ -1,0 +1,152 @@
+"""Races between workgroups on global memory, within one launch.
+
+Two accesses of the same bytes by different workgroups, at least one of them a write, must be ordered by atomics.
+Ordering is tracked with vector clocks: an atomic publishes everything its workgroup did before and acquires everything
+that earlier atomics on the same address published. (The cache maintenance that real acquire/release needs is not
+checked; see docs/emulator.md.)
+
+Most tensors are either only read or only written. Reads are therefore merely logged until the first write to the same
+tensor, so inputs cost almost nothing.
+"""
+
+import attrs
+import numpy as np
+
+from .errors import GlobalRaceError
+from .memory import Region
+
+CLOCK_BITS = 24
+MANY = (1 << 38) - 1  # workgroup code: several workgroups have read this
+LOG_LIMIT = 1 << 23  # logged addresses per tensor before they are folded into the shadow
+
+
+@attrs.frozen(eq=False)
+class Owner:
+    """Workgroups of the waves of an access, and which lanes took part (None: all, in wave order)."""
+
+    workgroup: np.ndarray  # int64[waves]
+    active: np.ndarray | None  # bool[waves, 64]
+
+    def per_address(self, count: int) -> np.ndarray:
+        """int64[count]: workgroup of each address."""
+        if self.active is None:
+            return np.repeat(self.workgroup, count // len(self.workgroup))
+        return self.workgroup[np.nonzero(self.active)[0]]
+
+
+class _Shadow:
+    """Per element of a tensor: stamp of the last writer and reader, ``(workgroup + 1) << CLOCK_BITS | clock``."""
+
+    def __init__(self, region: Region):
+        self.region = region
+        self.log: list[tuple[np.ndarray, int, Owner, np.ndarray]] = []
+        self.logged = 0
+        self.writer: np.ndarray | None = None
+        self._reader: np.ndarray | None = None
+
+    def reader(self) -> np.ndarray:
+        if self._reader is None:
+            self._reader = np.zeros(len(self.region.raw) // self.region.unit, np.int64)
+        return self._reader
+
+    def elements(self, address: np.ndarray, size: int) -> np.ndarray:
+        """int64[k, n]: the elements each access covers."""
+        unit = self.region.unit
+        return (address[:, None] - self.region.start) // unit + np.arange(max(1, size // unit))
+
+
+class GlobalRaceDetector:
+    def __init__(self, workgroups: int):
+        self.workgroups = workgroups
+        self.clock = np.ones(workgroups, np.int64)
+        self._shadows: dict[int, _Shadow] = {}
+        self._seen: dict[int, np.ndarray] = {}  # workgroup -> clocks of the others that it has acquired
+        self._published: dict[int, np.ndarray] = {}  # atomic address -> clocks published there
+
+    def _shadow(self, region: Region) -> _Shadow:
+        shadow = self._shadows.get(id(region))
+        if shadow is None:
+            shadow = self._shadows[id(region)] = _Shadow(region)
+        return shadow
+
+    # ------------------------------------------------------------------ accesses
+
+    def read(self, region: Region, address: np.ndarray, size: int, owner: Owner) -> None:
+        shadow = self._shadow(region)
+        if shadow.writer is None:
+            shadow.log.append((address, size, owner, self.clock[owner.workgroup]))
+            shadow.logged += len(address)
+            if shadow.logged > LOG_LIMIT:
+                self._fold(shadow)
+            return
+        workgroup = owner.per_address(len(address))
+        elements = shadow.elements(address, size)
+        self._check(shadow.writer[elements], workgroup, "reads what {} writes", region)
+        self._mark_read(shadow, elements, workgroup, self.clock[workgroup])
+
+    def write(self, region: Region, address: np.ndarray, size: int, owner: Owner) -> None:
+        shadow = self._shadow(region)
+        self._fold(shadow)
+        if shadow.writer is None:
+            shadow.writer = np.zeros(len(region.raw) // region.unit, np.int64)
+        workgroup = owner.per_address(len(address))
+        elements = shadow.elements(address, size)
+        if shadow._reader is not None:
+            self._check(shadow._reader[elements], workgroup, "overwrites what {} reads", region)
+        self._check(shadow.writer[elements], workgroup, "writes what {} writes", region)
+        stamp = (((workgroup + 1) << CLOCK_BITS) | self.clock[workgroup])[:, None]
+        shadow.writer[elements] = stamp
+        self._check(shadow.writer[elements], workgroup, "writes what {} writes", region)
+
+    def synchronise(self, address: int, workgroup: int) -> None:
+        """An atomic of ``workgroup`` on ``address``: acquire what was published there, then publish."""
+        seen = self._seen.setdefault(workgroup, np.zeros(self.workgroups, np.int64))
+        published = self._published.setdefault(address, np.zeros(self.workgroups, np.int64))
+        np.maximum(seen, published, out=seen)
+        np.maximum(published, seen, out=published)
+        published[workgroup] = self.clock[workgroup]
+        self.clock[workgroup] += 1
+
+    # ------------------------------------------------------------------ helpers
+
+    def _fold(self, shadow: _Shadow) -> None:
+        for address, size, owner, clock in shadow.log:
+            workgroup = owner.per_address(len(address))
+            if owner.active is None:
+                clocks = np.repeat(clock, len(address) // len(clock))
+            else:
+                clocks = clock[np.nonzero(owner.active)[0]]
+            self._mark_read(shadow, shadow.elements(address, size), workgroup, clocks)
+        shadow.log.clear()
+        shadow.logged = 0
+
+    def _mark_read(self, shadow: _Shadow, elements: np.ndarray, workgroup: np.ndarray, clock: np.ndarray) -> None:
+        reader = shadow.reader()
+        stamp = np.broadcast_to((((workgroup + 1) << CLOCK_BITS) | clock)[:, None], elements.shape)
+        old = reader[elements]
+        other = (old != 0) & (old >> CLOCK_BITS != stamp >> CLOCK_BITS)
+        reader[elements] = np.where(other, MANY << CLOCK_BITS, stamp)
+        lost = reader[elements] >> CLOCK_BITS != stamp >> CLOCK_BITS
+        if lost.any():
+            reader[elements[lost]] = MANY << CLOCK_BITS
+
+    def _check(self, found: np.ndarray, workgroup: np.ndarray, message: str, region: Region) -> None:
+        me = workgroup[:, None] + 1
+        suspicious = (found != 0) & (found >> CLOCK_BITS != me)
+        if not suspicious.any():
+            return
+        for row, column in np.argwhere(suspicious):
+            other = (int(found[row, column]) >> CLOCK_BITS) - 1
+            clock = int(found[row, column]) & ((1 << CLOCK_BITS) - 1)
+            mine = int(workgroup[row])
+            if other + 1 == MANY:
+                # Which workgroups read is not kept; with atomics around they may well be ordered.
+                if self._published:
+                    continue
+                who = "several workgroups"
+            else:
+                if mine in self._seen and self._seen[mine][other] >= clock:
+                    continue
+                who = f"workgroup {other}"
+            text = message.format(who)
+            raise GlobalRaceError(f"workgroup {mine} {text}, with no atomic between them, in {region.name}")

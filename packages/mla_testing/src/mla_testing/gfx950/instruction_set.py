@@ -1,0 +1,22 @@
+"""Importing this module fills the instruction table with every family."""
+
+from . import buffer, control, convert, crosslane, flat, lds, matrix, scalar, vector_float, vector_half, vector_int
+from . import vector_packed
+from .registry import decode, decode_one, mnemonics
+
+FAMILIES = (
+    buffer,
+    control,
+    convert,
+    crosslane,
+    flat,
+    lds,
+    matrix,
+    scalar,
+    vector_float,
+    vector_half,
+    vector_int,
+    vector_packed,
+)
+
+__all__ = ["FAMILIES", "decode", "decode_one", "mnemonics"]

@@ -1,0 +1,375 @@
+"""The workgroups that are resident together, and the scheduler that runs their waves in lockstep.
+
+All runnable waves at the lowest program counter form a group and execute together until they diverge, meet others
+waiting further on, or reach a barrier. Always running the hindmost waves makes branches reconverge: a group that left
+a loop early waits at the exit until the others arrive, then they go on as one.
+
+A workgroup that spins on memory would starve the others under that rule. A group that goes round a loop many times
+without anybody making progress is compared with itself one iteration earlier; if nothing changed it is parked until
+global memory changes. When every wave is parked or waits at a barrier, that is a deadlock.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+
+from .checks import Checks
+from .errors import DeadlockError, EmulationError, PendingAccessError
+from .global_race import GlobalRaceDetector, Owner
+from .hazards import Footprint, Kind, Operation, Outstanding, merge
+from .kernel import Kernel
+from .lds_memory import STAMP_WAVES, LdsMemory
+from .memory import KERNARG, Memory
+from .registers import LANES, Group, RegisterFile
+from .registry import Control
+
+PATIENCE = 512  # backward jumps without progress after which a group is suspected of spinning
+
+
+class Status(IntEnum):
+    RUN = 0
+    BARRIER = 1
+    PARKED = 2  # spins on memory
+    DONE = 3
+
+
+class WaveGroup(Group):
+    """A group with access to memory, LDS and the outstanding operations; what executors receive."""
+
+    machine: "Machine"
+    outstanding: Outstanding
+    step: int  # index of the instruction being executed
+
+    def bind(self, machine: "Machine") -> None:
+        self.machine = machine
+        self.memory, self.lds = machine.memory, machine.lds
+        self.poison = machine.poison
+        self.bounds = machine.checks.bounds
+        self.workgroup = machine.workgroup_of[self.waves]
+        self.slot = self.waves[:, None]
+        self.lds_base = (self.workgroup * self.lds.words)[:, None]
+        self.linear_workgroup = machine.linear_workgroup[self.workgroup]
+        self.bytes_read = self.bytes_written = self.bytes_lds = 0
+        self.refresh_stamps()
+
+    def refresh_stamps(self) -> None:
+        self.stamp = self.machine.stamps(self.waves)[:, None]
+
+    def active_count(self) -> int:
+        return self.count * LANES if self.em is None else int(np.count_nonzero(self.em))
+
+    def issue_lds(self, registers: int, touches: list) -> None:
+        self.outstanding.issue(Operation(Kind.LDS, self.step, registers, tuple(touches)))
+
+    def wait(self, vmcnt: int | None, lgkmcnt: int | None) -> None:
+        for operation in self.outstanding.wait(vmcnt, lgkmcnt):
+            self.machine.retire(operation)
+
+    def note_global_read(self, address: np.ndarray, size: int, active: np.ndarray | None) -> None:
+        detector = self.machine.global_race
+        if detector is not None:
+            self._note(detector.read, address, size, active)
+
+    def note_global_write(self, address: np.ndarray, size: int, active: np.ndarray | None) -> None:
+        self.machine.progress += 1
+        detector = self.machine.global_race
+        if detector is not None:
+            self._note(detector.write, address, size, active)
+
+    def _note(self, record, address: np.ndarray, size: int, active: np.ndarray | None) -> None:
+        owner = Owner(self.linear_workgroup, active)
+        low, high = int(address.min()), int(address.max()) + size
+        region = self.memory.locate(low, high)
+        if region is not None:
+            if region.name != KERNARG:
+                record(region, address, size, owner)
+            return
+        owners = owner.per_address(len(address))
+        for region, chosen in self.memory.split(address, size):
+            if region.name != KERNARG:
+                record(region, address[chosen], size, Owner(owners[chosen], None))
+
+    def fail(self, message: str) -> None:
+        raise EmulationError(message)
+
+
+class Machine:
+    """``workgroups`` x ``waves_per_workgroup`` resident waves of one kernel."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        memory: Memory,
+        checks: Checks,
+        workgroups: np.ndarray,  # int64[n, 3] grid coordinates
+        linear_workgroup: np.ndarray,  # int64[n] position in the grid
+        waves_per_workgroup: int,
+        lds_bytes: int,
+        poison: int | None,
+        global_race: GlobalRaceDetector | None,
+        reverse: bool = False,
+    ):
+        self.kernel, self.memory, self.checks, self.poison = kernel, memory, checks, poison
+        self.global_race = global_race
+        self.workgroups, self.linear_workgroup = workgroups, linear_workgroup
+        self.count = len(workgroups) * waves_per_workgroup
+        fill = poison if poison is not None else 0
+        self.registers = RegisterFile(kernel.vector_rows, self.count, fill)
+        self.lds = LdsMemory(len(workgroups), lds_bytes, fill, checks.race, checks.strict)
+        self.workgroup_of = np.repeat(np.arange(len(workgroups)), waves_per_workgroup)
+        self.wave_id = np.tile(np.arange(waves_per_workgroup), len(workgroups))
+        if reverse:
+            self.wave_id = self.wave_id[::-1].copy()
+        self.interval = np.ones(len(workgroups), np.int64)  # barriers passed + 1
+        self.pc = np.zeros(self.count, np.int64)
+        self.status = np.full(self.count, Status.RUN, np.int8)
+        self.queue = [Outstanding()] * self.count
+        self.progress = 0  # global writes, barriers and finished waves so far
+        self.parked_at = np.zeros(self.count, np.int64)
+        self.impatient = np.zeros(self.count, bool)
+        self.hits = np.zeros(len(kernel.steps), np.int64)  # executions per instruction
+        self.bytes_read = self.bytes_written = self.bytes_lds = 0
+        self._groups: dict[tuple[int, int, int], WaveGroup] = {}
+
+    def stamps(self, waves: np.ndarray) -> np.ndarray:
+        """int32 LDS stamps of waves in the current barrier interval of their workgroup."""
+        return (self.interval[self.workgroup_of[waves]] * STAMP_WAVES + self.wave_id[waves] + 1).astype(np.int32)
+
+    @property
+    def finished(self) -> bool:
+        return bool((self.status == Status.DONE).all())
+
+    def wake(self) -> None:
+        """Let parked waves look at memory again: another batch may have written it."""
+        self.status[self.status == Status.PARKED] = Status.RUN
+
+    def run(self) -> bool:
+        """Run until every wave is done (True), or all that remain are parked on memory (False)."""
+        while True:
+            runnable = np.flatnonzero(self.status == Status.RUN)
+            if not len(runnable):
+                if self.finished:
+                    return True
+                parked = self.status == Status.PARKED
+                awake = parked & (self.parked_at != self.progress)
+                if not awake.any():
+                    return False
+                self.status[awake] = Status.RUN
+                continue
+            self._run_group(*self._choose(runnable))
+
+    def _choose(self, runnable: np.ndarray) -> tuple[np.ndarray, Outstanding, float]:
+        """The hindmost waves that can go on together, their queue, and the pc at which others wait."""
+        pcs = self.pc[runnable]
+        lowest = pcs.min()
+        others = pcs[pcs > lowest]
+        limit = int(others.min()) if len(others) else float("inf")
+        waves = runnable[pcs == lowest]
+        queues = {id(self.queue[w]): self.queue[w] for w in waves}
+        if len(queues) == 1:
+            (queue,) = queues.values()
+            holders = sum(q is queue for q in self.queue)
+            if holders != len(waves):
+                queue = queue.restrict(waves)
+            return waves, queue, limit
+        signature = self.queue[waves[0]].signature()
+        waves = np.array([w for w in waves if self.queue[w].signature() == signature])
+        chosen = set(waves.tolist())
+        parts = []
+        for queue in queues.values():
+            if queue.signature() == signature:
+                holders = [w for w in range(self.count) if self.queue[w] is queue]
+                parts.append(queue if chosen.issuperset(holders) else queue.restrict(waves))
+        return waves, parts[0] if len(parts) == 1 else merge(parts), limit
+
+    def _open(self, waves: np.ndarray, queue: Outstanding) -> WaveGroup:
+        group = self._groups.get(waves.tobytes())
+        if group is None:
+            group = WaveGroup(self.registers, waves)
+            group.bind(self)
+            if group.is_view or len(self._groups) < 64:
+                self._groups[waves.tobytes()] = group
+        else:
+            group.reload()
+            group.refresh_stamps()
+        group.outstanding = queue
+        for wave in waves:
+            self.queue[wave] = queue
+        return group
+
+    def _close(self, group: WaveGroup, pc: int | np.ndarray, status: Status) -> None:
+        group.flush()
+        self.pc[group.waves] = pc
+        self.status[group.waves] = status
+
+    def _run_group(self, waves: np.ndarray, queue: Outstanding, limit: float) -> None:
+        group = self._open(waves, queue)
+        steps, count = self.kernel.fast_steps, group.count
+        hits = [0] * len(steps)
+        pc = int(self.pc[waves[0]])
+        strict = self.checks.strict
+        patience = 2 if self.impatient[waves].all() else PATIENCE
+        jumps, progress, snapshot = 0, self.progress, None
+        try:
+            while True:
+                execute, uses, control, target = steps[pc]
+                group.step = pc
+                if strict and queue.registers & uses:
+                    self._pending(group, pc, uses)
+                hits[pc] += 1
+                if control is Control.NEXT:
+                    execute(group)
+                    pc += 1
+                    if pc == limit:
+                        self._close(group, pc, Status.RUN)
+                        return
+                    continue
+                if control is Control.BRANCH:
+                    taken = execute(group)
+                    if taken is not True and not _uniform(taken):
+                        self._close(group, np.where(taken, target, pc + 1), Status.RUN)
+                        return
+                    if taken is True or taken.flat[0]:
+                        if target <= pc:
+                            jumps += 1
+                            if self.progress != progress:
+                                jumps, progress, snapshot = 0, self.progress, None
+                            elif jumps > patience:
+                                state = _State(group, target)
+                                if snapshot is not None and state == snapshot:
+                                    self._park(group, target)
+                                    return
+                                if snapshot is None or snapshot.target == target:
+                                    snapshot = state
+                        pc = target
+                    else:
+                        pc += 1
+                    if pc >= limit:
+                        self._close(group, pc, Status.RUN)
+                        return
+                    continue
+                if control is Control.BARRIER:
+                    if not self._barrier(group, pc + 1):
+                        return
+                    pc += 1
+                    if pc >= limit:
+                        self._close(group, pc, Status.RUN)
+                        return
+                    continue
+                self._finish(group, pc)
+                return
+        except EmulationError as error:
+            raise type(error)(self._locate(error, group, pc)) from error
+        finally:
+            self.hits += np.array(hits) * count
+            self.bytes_read += group.bytes_read
+            self.bytes_written += group.bytes_written
+            self.bytes_lds += group.bytes_lds
+            group.bytes_read = group.bytes_written = group.bytes_lds = 0
+
+    # ------------------------------------------------------------------ barriers and the end
+
+    def _barrier(self, group: WaveGroup, resume: int) -> bool:
+        """True when the whole group may go straight on."""
+        self._close(group, resume, Status.BARRIER)
+        released = self._release(np.unique(group.workgroup))
+        if len(released) and (self.status[group.waves] == Status.RUN).all():
+            group.refresh_stamps()
+            return True
+        return False
+
+    def _release(self, workgroups: np.ndarray) -> np.ndarray:
+        """Let workgroups go on whose live waves have all arrived."""
+        arrived = self.status == Status.BARRIER
+        blocking = np.zeros(len(self.workgroups), bool)
+        np.logical_or.at(blocking, self.workgroup_of[~arrived & (self.status != Status.DONE)], True)
+        released = workgroups[~blocking[workgroups]]
+        if not len(released):
+            return released
+        self.interval[released] += 1
+        self.progress += 1
+        waves = np.flatnonzero(arrived & np.isin(self.workgroup_of, released))
+        self.status[waves] = Status.RUN
+        self.impatient[waves] = False
+        for queue in {id(self.queue[w]): self.queue[w] for w in waves}.values():
+            for operation in queue.lgkm:
+                for touch in operation.touches:
+                    if touch.what is not Footprint.DMA:
+                        touch = touch.restrict(waves)
+                        self.lds.carry_over(touch, self.stamps(touch.wave))
+        return released
+
+    def _finish(self, group: WaveGroup, pc: int) -> None:
+        group.wait(0, 0)  # the hardware completes what is outstanding
+        self._close(group, pc, Status.DONE)
+        self.progress += 1
+        waiting = np.unique(self.workgroup_of[self.status == Status.BARRIER])
+        if len(waiting):
+            self._release(waiting)
+
+    def _park(self, group: WaveGroup, pc: int) -> None:
+        self._close(group, pc, Status.PARKED)
+        self.parked_at[group.waves] = self.progress
+        self.impatient[group.waves] = True
+
+    def retire(self, operation: Operation) -> None:
+        for touch in operation.touches:
+            if touch.what is Footprint.DMA and len(touch.wave):
+                self.lds.land(touch, self.stamps(touch.wave))
+
+    # ------------------------------------------------------------------ reports
+
+    def _pending(self, group: WaveGroup, pc: int, uses: int) -> None:
+        culprit = group.outstanding.culprit(uses)
+        names = _register_names(culprit.registers & uses)
+        raise PendingAccessError(
+            f"uses {names} while it is still being loaded by {self.kernel.steps[culprit.step].instruction}"
+        )
+
+    def _locate(self, error: EmulationError, group: WaveGroup, pc: int) -> str:
+        message = str(error)
+        step = getattr(error.args[0], "step", None) if error.args else None
+        if step is not None:
+            message += f" (issued at {self.kernel.steps[step].instruction})"
+        where = tuple(int(x) for x in self.workgroups[group.workgroup[0]])
+        return f"{self.kernel.program.name}: {self.kernel.steps[pc].instruction}: {message} [workgroup {where}]"
+
+    def deadlock(self) -> DeadlockError:
+        lines = []
+        for index, coordinates in enumerate(self.workgroups):
+            for wave in np.flatnonzero((self.workgroup_of == index) & (self.status != Status.DONE)):
+                item = self.kernel.steps[min(self.pc[wave], len(self.kernel.steps) - 1)].instruction
+                what = "waits at a barrier before" if self.status[wave] == Status.BARRIER else "spins at"
+                place = tuple(int(x) for x in coordinates)
+                lines.append(f"workgroup {place} wave {self.wave_id[wave]} {what} {item}")
+        shown = "\n  ".join(lines[:16]) + ("\n  ..." if len(lines) > 16 else "")
+        return DeadlockError(f"{self.kernel.program.name}: deadlock:\n  {shown}")
+
+
+class _State:
+    """Everything that decides what a spinning group does next, apart from memory."""
+
+    def __init__(self, group: Group, target: int):
+        self.target = target
+        self.vector, self.scalar, self.scc = group.vector.copy(), group.s_file.copy(), group.scc.copy()
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _State)
+            and self.target == other.target
+            and np.array_equal(self.scalar, other.scalar)
+            and np.array_equal(self.scc, other.scc)
+            and np.array_equal(self.vector, other.vector)
+        )
+
+
+def _uniform(taken: np.ndarray) -> bool:
+    return bool(taken.all() or not taken.any())
+
+
+def _register_names(bits: int) -> str:
+    names = []
+    for index in range(bits.bit_length()):
+        if bits >> index & 1:
+            names.append(f"v{index}" if index < 256 else f"a{index - 256}" if index < 512 else f"s{index - 512}")
+    return ", ".join(names)
