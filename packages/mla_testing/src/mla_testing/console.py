@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-PLAIN_WIDTH = 160
+PLAIN_WIDTH = 200
 """Columns of output that goes to a file or a pipe, which has no width of its own."""
 
 
@@ -23,7 +23,7 @@ def make_table(title: str, text: Sequence[str], numbers: Sequence[str]) -> Table
     """An empty table: `text` columns to the left, then `numbers` columns to the right."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in text:
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, overflow="fold")
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     return table
