@@ -20,7 +20,8 @@ Key = tuple[Any, ...] | None
 def signature_key(tensors: tuple[torch.Tensor | None, ...], options: tuple[Any, ...]) -> Key:
     """A hashable description of everything that validation and dispatch look at, or None where there is none.
 
-    Tensors count by shape, strides, dtype, device, alignment and whether they would need a gradient, never by content.
+    Tensors count by shape, strides, dtype, device, alignment and whether they would need a gradient, never by content;
+    options by value and type, so that 1 does not pass for True.
     """
     parts: list[Any] = []
     try:
@@ -32,10 +33,10 @@ def signature_key(tensors: tuple[torch.Tensor | None, ...], options: tuple[Any, 
                 misaligned = tensor.data_ptr() % COPY_BYTES
                 parts += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, needs_grad, misaligned)
         on_host = tensors[0].device.type == "cpu"  # type: ignore[union-attr]
-        key = (*parts, options, (active_override(), interpreting()) if on_host else None)
+        key = (*parts, options, *map(type, options), (active_override(), interpreting()) if on_host else None)
         hash(key)
-    except (AttributeError, TypeError):
-        return None  # something is not what it should be: validation says what
+    except (AttributeError, TypeError, RuntimeError):
+        return None  # something is not what it should be (a list, a sparse tensor): validation says what
     return key
 
 

@@ -12,9 +12,11 @@ from mla_core.problem import DTYPE_NAMES
 
 
 def check_tensor(name: str, value: Any, dims: int, dtype: torch.dtype | None, device: torch.device | None) -> None:
-    """A tensor with `dims` dimensions, of `dtype` (None: bf16 or fp16) on `device` (None: any), not requiring grad."""
+    """A dense tensor with `dims` dimensions, of `dtype` (None: bf16 or fp16) on `device` (None: any), not requiring grad."""
     if not isinstance(value, torch.Tensor):
         raise ArgumentError(name, f"a {type(value).__name__}", "a torch.Tensor")
+    if value.layout != torch.strided:
+        raise ArgumentError(f"{name}.layout", value.layout, "torch.strided")
     if value.dim() != dims:
         raise ArgumentError(f"{name}.shape", tuple(value.shape), f"{dims} dimensions")
     if dtype is None and value.dtype not in DTYPE_NAMES:
