@@ -33,6 +33,15 @@ def compute_row_max(scores, row_max):
 
 
 @gluon.jit
+def compute_scaled_row_max(products, scale_log2, row_max):
+    """Row maximum with the keys of scores `products * scale_log2`, scale_log2 > 0: one multiplication a row.
+
+    `compute_probabilities(products * scale_log2, row_max)` then is one fused multiply-add and one exp2 a score.
+    """
+    return gl.maximum(row_max, gl.max(products, len(products.shape) - 1) * scale_log2)
+
+
+@gluon.jit
 def compute_decay(row_max, new_row_max):
     """Factor of what was accumulated relative to row_max, in (0, 1]."""
     return gl.exp2(row_max - new_row_max)
