@@ -1,7 +1,7 @@
 """Layouts around Hopper's warpgroup matrix instruction (wgmma m64nNk16), by rule.
 
-A warpgroup of 4 warps holds a 64-row accumulator: warp w has rows [16 w, 16 w + 16), and in it lane l has rows l / 4 and
-l / 4 + 8, and of each group of 8 columns the two that start at 2 (l % 4) (PTX ISA, "Register Fragments for
+A warpgroup of 4 warps holds a 64-row accumulator: warp w has rows [16 w, 16 w + 16), and in it lane l has rows l / 4
+and l / 4 + 8, and of each group of 8 columns the two that start at 2 (l % 4) (PTX ISA, "Register Fragments for
 wgmma.mma_async.m64nNk16").
 """
 

@@ -1,0 +1,180 @@
+"""What the producer warp hands to the consumer warpgroups: rings of tiles in shared memory, and records of work."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from mla_core.gluon_compat import aggregate
+from mla_prefill.hopper.planner import (
+    FIRST_VISIBLE,
+    HEAD,
+    KV_ROW,
+    LAST_VISIBLE,
+    NEXT_RECORD,
+    Q_ROW,
+    Q_ROWS,
+    RECORD_COUNT,
+    WORDS,
+)
+
+
+@aggregate
+class Ring:
+    """`stages` slots that the n-th, n+1-th, ... hand-over use in turn; `stages` is a power of two.
+
+    Each slot has two barriers: `full` completes when the slot's bytes have arrived, `empty` when every consumer has
+    released it. A side that is `stages` hand-overs ahead waits.
+    """
+
+    full: gl.shared_memory_descriptor
+    empty: gl.shared_memory_descriptor
+    stages: gl.constexpr
+
+    @gluon.constexpr_function
+    def __init__(self, full, empty, stages):
+        self.full = full
+        self.empty = empty
+        self.stages = gl.constexpr(stages)
+
+    @gluon.jit
+    def slot(self, n):
+        """Slot of the n-th hand-over."""
+        return n & (self.stages - 1)
+
+    @gluon.jit
+    def phase(self, n):
+        """Parity of the slot's uses before the n-th hand-over."""
+        return (n // self.stages) & 1
+
+    @gluon.jit
+    def wait_empty(self, n):
+        """Producer: until the slot is free."""
+        mbarrier.wait(self.empty.index(self.slot(n)), self.phase(n) ^ 1)
+
+    @gluon.jit
+    def wait_full(self, n):
+        """Consumer: until the slot is filled."""
+        mbarrier.wait(self.full.index(self.slot(n)), self.phase(n))
+
+    @gluon.jit
+    def release(self, n):
+        """Consumer: the slot may be filled again."""
+        mbarrier.arrive(self.empty.index(self.slot(n)), count=1)
+
+
+@gluon.jit
+def make_ring(STAGES: gl.constexpr, CONSUMERS: gl.constexpr):
+    """A Ring with fresh barriers; a fence must follow before another warp uses it."""
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+        mbarrier.init(empty.index(stage), count=CONSUMERS)
+    return Ring(full, empty, STAGES)
+
+
+@aggregate
+class Tile:
+    """One record of work; fields as in `planner`."""
+
+    q_row: gl.tensor
+    q_rows: gl.tensor
+    kv_row: gl.tensor
+    last_visible: gl.tensor
+    first_visible: gl.tensor
+    head: gl.tensor
+
+    @gluon.constexpr_function
+    def __init__(self, q_row, q_rows, kv_row, last_visible, first_visible, head):
+        self.q_row = q_row
+        self.q_rows = q_rows
+        self.kv_row = kv_row
+        self.last_visible = last_visible
+        self.first_visible = first_visible
+        self.head = head
+
+    @gluon.jit
+    def blocks(self, BLOCK_N: gl.constexpr):
+        """Blocks of keys to go through; one even where the tile sees no key, to write its empty rows."""
+        return gl.maximum(gl.cdiv(self.last_visible, BLOCK_N), 1)
+
+    @gluon.jit
+    def masked_blocks(self, BLOCK_N: gl.constexpr):
+        """How many of them, from the last one back, need a mask. The last one always counts."""
+        unmasked = gl.maximum(self.first_visible, 0) // BLOCK_N
+        return gl.maximum(self.blocks(BLOCK_N) - unmasked, 1)
+
+
+@aggregate
+class WorkQueue:
+    """Records from the planner's table, taken by the producer and passed on through shared memory.
+
+    The counter in the table's header is the only thing that CTAs share, so which CTA computes a tile may differ from
+    run to run, and its result does not.
+    """
+
+    table_ptr: gl.tensor
+    records: gl.shared_memory_descriptor
+    ring: Ring
+
+    @gluon.constexpr_function
+    def __init__(self, table_ptr, records, ring):
+        self.table_ptr = table_ptr
+        self.records = records
+        self.ring = ring
+
+    @gluon.jit
+    def load_count(self):
+        """Number of records in the table."""
+        return gl.load(self.table_ptr + RECORD_COUNT)
+
+    @gluon.jit
+    def claim(self):
+        """Takes the next record that no CTA has, and returns its number. The first ones belong to the CTAs in order."""
+        return gl.atomic_add(self.table_ptr + NEXT_RECORD, 1) + gl.num_programs(0)
+
+    @gluon.jit
+    def load_tile(self, record):
+        """Producer: the tile of a record."""
+        words = self.table_ptr + (record + 1) * WORDS
+        return Tile(
+            gl.load(words + Q_ROW),
+            gl.load(words + Q_ROWS),
+            gl.load(words + KV_ROW),
+            gl.load(words + LAST_VISIBLE),
+            gl.load(words + FIRST_VISIBLE),
+            gl.load(words + HEAD),
+        )
+
+    @gluon.jit
+    def publish(self, n, record, count):
+        """Producer: passes a record on as the n-th; one at or past `count` tells the consumers to stop."""
+        layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+        lane = gl.arange(0, WORDS, layout)
+        word = gl.load(self.table_ptr + (gl.minimum(record, count - 1) + 1) * WORDS + lane)
+        word = gl.where((lane == HEAD) & (record >= count), -1, word)
+        self.ring.wait_empty(n)
+        self.records.index(self.ring.slot(n)).store(word)
+        mbarrier.arrive(self.ring.full.index(self.ring.slot(n)), count=1)
+
+    @gluon.jit
+    def receive(self, n):
+        """Consumer: the tile of the n-th record passed on."""
+        layout: gl.constexpr = gl.BlockedLayout([WORDS], [32], [gl.num_warps()], [0])
+        self.ring.wait_full(n)
+        words = self.records.index(self.ring.slot(n)).load(layout)
+        self.ring.release(n)
+        return Tile(
+            _word(words, Q_ROW),
+            _word(words, Q_ROWS),
+            _word(words, KV_ROW),
+            _word(words, LAST_VISIBLE),
+            _word(words, FIRST_VISIBLE),
+            _word(words, HEAD),
+        )
+
+
+@gluon.jit
+def _word(words, INDEX: gl.constexpr):
+    """One element of a tensor that every lane holds whole."""
+    return gl.sum(gl.where(gl.arange(0, WORDS, words.type.layout) == INDEX, words, 0), 0)
