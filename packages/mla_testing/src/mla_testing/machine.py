@@ -12,9 +12,7 @@ import torch
 
 from mla_core import triton_support
 from mla_core.target import Target
-
-EMULATED = "gfx950"
-"""The architecture that there is an emulator for."""
+from mla_testing.emulation import EMULATED, emulate
 
 
 @attrs.frozen(kw_only=True)
@@ -44,12 +42,10 @@ class Machine:
     @staticmethod
     def emulator() -> Machine | None:
         """The emulated GPU, or None where no Triton is installed to compile for it."""
-        import mla_testing
-
-        if triton_support.missing() or not hasattr(mla_testing, "emulate"):
+        if triton_support.missing():
             return None
-        target = Target.named(EMULATED)
-        return Machine(device="cpu", target=target, emulated=True, name=f"{EMULATED}, emulated on a CPU")
+        target = Target.named(EMULATED[0])
+        return Machine(device="cpu", target=target, emulated=True, name=f"{target.arch}, emulated on a CPU")
 
     @staticmethod
     def cpu() -> Machine:
@@ -67,8 +63,6 @@ class Machine:
         if not self.emulated:
             yield None
             return
-        from mla_testing import emulate
-
         with emulate(self.target.arch, **options) as session:
             yield session
 

@@ -45,10 +45,14 @@ class DecodeShape:
         return ELEMENT_BYTES * (self.batch * self.seqlen * head_dim + rows * (head_dim + KV_LORA_RANK))
 
     @property
+    def pairs(self) -> int:
+        """(Row, visible key) pairs over all heads."""
+        return self.batch * self.heads * sum(self.seqlen - self.q_len + 1 + row for row in range(self.q_len))
+
+    @property
     def flops(self) -> int:
         """Multiplications and additions of both products over the visible keys."""
-        visible = self.batch * sum(self.seqlen - self.q_len + 1 + row for row in range(self.q_len))
-        return 2 * visible * self.heads * (2 * KV_LORA_RANK + QK_ROPE_HEAD_DIM)
+        return 2 * self.pairs * (2 * KV_LORA_RANK + QK_ROPE_HEAD_DIM)
 
     def inputs(self, device: str) -> Inputs:
         """Tensors of the shape: random pages and values."""
@@ -90,10 +94,15 @@ class PrefillShape:
         return ELEMENT_BYTES * self.batch * self.seqlen * self.heads * 2 * (QK_HEAD_DIM + V_HEAD_DIM)
 
     @property
+    def pairs(self) -> int:
+        """(Row, visible key) pairs over all heads; half of the square under a causal mask (diagonal ignored)."""
+        square = self.batch * self.seqlen**2 * self.heads
+        return square // 2 if self.causal else square
+
+    @property
     def flops(self) -> int:
-        """Multiplications and additions of both products; half of them under a causal mask (diagonal ignored)."""
-        full = 2 * self.batch * self.seqlen**2 * self.heads * (QK_HEAD_DIM + V_HEAD_DIM)
-        return full // 2 if self.causal else full
+        """Multiplications and additions of both products over the pairs."""
+        return 2 * self.pairs * (QK_HEAD_DIM + V_HEAD_DIM)
 
     def inputs(self, device: str) -> Inputs:
         """Tensors of the shape with random values."""

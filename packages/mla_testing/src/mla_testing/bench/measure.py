@@ -113,6 +113,8 @@ def measure_solution(shape: Shape, inputs: Inputs, name: str, timer: GraphTimer)
         out, lse = call(inputs, return_lse=True, solution=name)
     except UnsupportedError as error:
         return attrs.evolve(row, failure=str(error), refused=True)
+    except Exception as error:  # what a compiler or a driver raises is the solution's result
+        return attrs.evolve(row, failure=f"{type(error).__name__}: {error}")
     accuracy = compare_sample(inputs, out, lse)
     if not accuracy.ok:
         return attrs.evolve(row, failure=str(accuracy), relative_rms=accuracy.relative_rms)

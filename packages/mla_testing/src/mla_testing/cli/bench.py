@@ -118,5 +118,9 @@ def _count(operation: str, chosen: list[Shape], names: list[str]) -> int:
             progress.update(task, description=shape.label)
             rows += count_shape(shape, names, machine)
             progress.advance(task)
-    make_console().print(table_of(operation, rows))
-    return 0
+    console = make_console()
+    console.print(table_of(operation, rows))
+    wrong = [row for row in rows if row.failure]
+    for row in wrong:
+        console.print(f"{row.shape.label} {row.solution}: {row.failure}", markup=False)
+    return 1 if wrong or not rows else 0
