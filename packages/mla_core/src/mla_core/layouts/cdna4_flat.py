@@ -11,6 +11,9 @@ from triton.experimental.gluon import language as gl
 from mla_core.errors import ArgumentError
 from mla_core.layouts.cdna4 import COPY_ELEMENTS, LINE_ELEMENTS, TRANSPOSE_ELEMENTS, tile_offset_bases
 
+COPY_BITS = COPY_ELEMENTS.bit_length() - 1
+LINE_BITS = LINE_ELEMENTS.bit_length() - 1
+
 KEY_PADDING = COPY_ELEMENTS
 """Padding of a line whose tile is read by rows (K): the 16 bytes of a lane, so that 16 lines in turn fill 256 bytes."""
 
@@ -42,15 +45,13 @@ def flat_copy_layout(tokens: int, columns: int, num_warps: int) -> gl.SliceLayou
     A slice of a layout with one more axis of extent 1, because Triton 3.6 takes no other kind of linear layout here.
     """
     bases = [[*basis, 0] for basis in flat_offset_bases(tokens, columns)]
-    piece = COPY_ELEMENTS.bit_length() - 1
-    line = LINE_ELEMENTS.bit_length() - 1
-    wave = line + num_warps.bit_length() - 1
+    wave = LINE_BITS + num_warps.bit_length() - 1
     if wave > len(bases):
-        raise ArgumentError("num_warps", num_warps, f"at most {1 << (len(bases) - line)} for this tile")
+        raise ArgumentError("num_warps", num_warps, f"at most {1 << (len(bases) - LINE_BITS)} for this tile")
     linear = gl.DistributedLinearLayout(
-        reg_bases=bases[:piece] + bases[wave:],
-        lane_bases=bases[piece:line],
-        warp_bases=bases[line:wave],
+        reg_bases=bases[:COPY_BITS] + bases[wave:],
+        lane_bases=bases[COPY_BITS:LINE_BITS],
+        warp_bases=bases[LINE_BITS:wave],
         block_bases=[],
         shape=[tokens, columns, 1],
     )

@@ -1,0 +1,1 @@
+"""The gfx950 (CDNA 4) solution of prefill, in Gluon."""
