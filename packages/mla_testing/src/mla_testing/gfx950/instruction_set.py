@@ -1,6 +1,6 @@
 """Importing this module fills the instruction table with every family."""
 
-from . import buffer, control, convert, crosslane, flat, lds, matrix, scalar, vector_float, vector_half, vector_int
+from . import buffer, control, convert, crosslane, flat, lds, matrix, scalar, scratch, vector_float, vector_half, vector_int
 from . import vector_packed
 from .registry import decode, decode_one, mnemonics
 
@@ -13,6 +13,7 @@ FAMILIES = (
     lds,
     matrix,
     scalar,
+    scratch,
     vector_float,
     vector_half,
     vector_int,

@@ -8,7 +8,8 @@ import re
 import numpy as np
 
 from .asm import Instruction
-from .hazards import Footprint, Kind, LdsTouch, Operation
+from .errors import MisalignedAccessError
+from .hazards import Footprint, LdsTouch
 from .operands import register, source_u32, vgpr
 from .registers import LANE
 from .registry import Executor, Labels, instruction
@@ -57,12 +58,10 @@ class _Access:
         self.index, self.width = g.lds.elements(address, size, base)
 
     def read(self, g) -> np.ndarray:
-        g.lds.note_read(self.index, self.width, self.stamp)
-        return g.lds.read(self.index, self.width)
+        return g.lds.read(self.index, self.width, self.stamp)
 
     def write(self, g, data: np.ndarray) -> None:
-        g.lds.note_write(self.index, self.width, self.stamp)
-        g.lds.write(self.index, self.width, data)
+        g.lds.write(self.index, self.width, data, self.stamp, None)
 
     def touch(self, what: Footprint) -> LdsTouch:
         return LdsTouch(what, self.index, self.wave, self.width)
@@ -183,8 +182,8 @@ def read_narrow(item: Instruction, labels: Labels) -> Executor:
         word = base + (at >> 2)
         touches = []
         if len(at):
-            g.lds.note_read(word, 4, stamp)
-            value = (g.lds.data[word] >> (8 * (at & 3)).astype(U32)) & U32((1 << 8 * size) - 1)
+            value = g.lds.read(word, 4, stamp)[:, 0]
+            value = (value >> (8 * (at & 3)).astype(U32)) & U32((1 << 8 * size) - 1)
             if signed:
                 value = sign_extend(value, size)
             if half:
@@ -203,7 +202,6 @@ def write_narrow(item: Instruction, labels: Labels) -> Executor:
     size = 2 if "b16" in item.opcode else 1
     address, data, offset = source_u32(item.operands[0]), vgpr(item.operands[1]), item.number("offset")
     shift = U32(16 if item.opcode.endswith("_hi") else 0)
-    dtype = np.uint16 if size == 2 else np.uint8
 
     def execute(g):
         at, base, stamp, wave, value = active_lanes(
@@ -212,10 +210,10 @@ def write_narrow(item: Instruction, labels: Labels) -> Executor:
         g.lds.check(at, size)
         touches = []
         if len(at):
-            word = base + (at >> 2)
-            g.lds.note_write(word, 4, stamp)
-            g.lds.data.view(dtype)[(base * 4 + at) // size] = (value >> shift).astype(dtype)
-            touches = [LdsTouch(Footprint.WRITE, word, wave, 4)]
+            if size == 2 and (at & 1).any():
+                raise MisalignedAccessError("LDS access of 2 bytes at an odd address")
+            g.lds.write_narrow(base * 4 + at, size, value >> shift, stamp)
+            touches = [LdsTouch(Footprint.WRITE, base + (at >> 2), wave, 4)]
         g.bytes_lds += len(at) * size
         g.issue_lds(0, touches)
 

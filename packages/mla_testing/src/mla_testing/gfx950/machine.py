@@ -114,7 +114,9 @@ class Machine:
         self.workgroups, self.linear_workgroup = workgroups, linear_workgroup
         self.count = len(workgroups) * waves_per_workgroup
         fill = poison if poison is not None else 0
-        self.registers = RegisterFile(kernel.vector_rows, self.count, fill)
+        self.registers = RegisterFile(
+            kernel.vector_rows, self.count, fill, (kernel.program.abi.scratch_bytes + 3) // 4
+        )
         self.lds = LdsMemory(len(workgroups), lds_bytes, fill, checks.race, checks.strict)
         self.workgroup_of = np.repeat(np.arange(len(workgroups)), waves_per_workgroup)
         self.wave_id = np.tile(np.arange(waves_per_workgroup), len(workgroups))

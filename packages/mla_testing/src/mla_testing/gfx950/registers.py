@@ -1,10 +1,11 @@
 """The register files, and a *group*: the waves that currently execute the same instruction together.
 
-Registers of all resident waves live in three arrays, one column per wave:
+Registers of all resident waves live in arrays, one column per wave:
 
     vector  uint32[rows, waves, 64]   v0.. then a0.., as many rows as the kernel allocates
     scalar  uint32[128, waves]        s0..s101, VCC, M0, EXEC at their hardware numbers
     scc     bool[waves]
+    scratch uint32[dwords, waves, 64] private memory
 
 A group works on a view of those arrays where its waves are evenly spaced (all of them, or wave 0 of every workgroup)
 and on a copy that is written back otherwise.
@@ -17,16 +18,18 @@ from .operands import ACC_BASE, EXEC, M32, SGPR_FILE, VGPR_FILE
 LANES = 64
 ALL_LANES = np.uint64(0xFFFFFFFFFFFFFFFF)
 LANE = np.arange(LANES)
+TEMPORARIES = (512, 513, 514)  # register numbers of the emulator's own rows, for SDWA
 
 
 class RegisterFile:
-    """Storage of ``waves`` waves; ``poison`` is the pattern of a register that was never written."""
+    """Storage of ``waves`` waves; ``poison`` is the pattern of whatever was never written."""
 
-    def __init__(self, vector_rows: np.ndarray, waves: int, poison: int):
+    def __init__(self, vector_rows: np.ndarray, waves: int, poison: int, scratch_dwords: int = 0):
         # Kernel rows may be sparse (AGPRs start at row 256): row_of maps a register number to a stored row.
         self.row_of = {int(row): position for position, row in enumerate(vector_rows)}
         self.vector = np.full((len(vector_rows), waves, LANES), poison, np.uint32)
         self.scalar = np.full((SGPR_FILE, waves), poison, np.uint32)
+        self.scratch = np.full((scratch_dwords, waves, LANES), poison, np.uint32)
         self.scc = np.zeros(waves, bool)
         self.scalar[EXEC : EXEC + 2] = M32
 
@@ -43,9 +46,10 @@ class Group:
         self.vector = file.vector[:, self.key]
         self.s_file = file.scalar[:, self.key]
         self.scc = file.scc[self.key]
-        self.v: list[np.ndarray | None] = [None] * VGPR_FILE
-        self.f: list[np.ndarray | None] = [None] * VGPR_FILE
-        self.i: list[np.ndarray | None] = [None] * VGPR_FILE
+        self.scratch = file.scratch[:, self.key]
+        self.v: list[np.ndarray | None] = [None] * (VGPR_FILE + len(TEMPORARIES))
+        self.f: list[np.ndarray | None] = [None] * (VGPR_FILE + len(TEMPORARIES))
+        self.i: list[np.ndarray | None] = [None] * (VGPR_FILE + len(TEMPORARIES))
         floats, integers = self.vector.view(np.float32), self.vector.view(np.int32)
         for register, row in file.row_of.items():
             self.v[register] = self.vector[row]
@@ -59,6 +63,7 @@ class Group:
         """Take over what other groups did to these waves since the last use (a view only needs its EXEC mask)."""
         if not self.is_view:
             self.vector[...] = self.file.vector[:, self.key]
+            self.scratch[...] = self.file.scratch[:, self.key]
             self.s_file[...] = self.file.scalar[:, self.key]
             self.scc[...] = self.file.scc[self.key]
         self.refresh_exec()
@@ -66,6 +71,7 @@ class Group:
     def flush(self) -> None:
         if not self.is_view:
             self.file.vector[:, self.key] = self.vector
+            self.file.scratch[:, self.key] = self.scratch
             self.file.scalar[:, self.key] = self.s_file
             self.file.scc[self.key] = self.scc
 
@@ -141,7 +147,7 @@ class Group:
 
 def vector_rows(highest_vgpr: int, highest_agpr: int) -> np.ndarray:
     """Register numbers to allocate: v0..highest_vgpr and a0..highest_agpr (-1 for none)."""
-    return np.concatenate([np.arange(highest_vgpr + 1), ACC_BASE + np.arange(highest_agpr + 1)])
+    return np.concatenate([np.arange(highest_vgpr + 1), ACC_BASE + np.arange(highest_agpr + 1), TEMPORARIES])
 
 
 def _as_slice(waves: np.ndarray) -> slice | np.ndarray:

@@ -76,11 +76,14 @@ def decode(program: Program) -> tuple[Step, ...]:
 
 
 def decode_one(item: Instruction, labels: Labels) -> Step:
+    """Decode one instruction; raises UnknownInstructionError naming it and its source line."""
+    from . import sdwa
+
     builder = _BUILDERS.get(item.opcode)
-    if builder is None or item.encoding == "sdwa":
+    if builder is None:
         raise UnknownInstructionError(f"{item}: {item.opcode} is not implemented")
     try:
-        execute = builder(item, labels)
+        execute = sdwa.build(item, labels, builder) if item.encoding == "sdwa" else builder(item, labels)
     except UnknownInstructionError:
         raise
     except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:

@@ -128,8 +128,7 @@ def load_to_lds(g, item: Instruction, kind: str, address: np.ndarray, active: np
         target = (g.s[M0].astype(np.int64) + item.number("offset"))[:, None] + LANE * step
         base, stamp, slot = (np.broadcast_to(x, (g.count, 64))[write] for x in (g.lds_base, g.stamp, g.slot))
         index, width = g.lds.elements(target[write], step, base)
-        g.lds.note_write(index, width, stamp, step=g.step)
-        g.lds.write(index, width, data[write])
+        g.lds.write(index, width, data[write], stamp, g.step)
         touches = (LdsTouch(Footprint.DMA, index, slot, width),)
     g.bytes_read += g.count * 64 * size
     g.outstanding.issue(Operation(Kind.VMEM, g.step, 0, touches))
