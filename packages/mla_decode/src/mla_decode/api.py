@@ -13,6 +13,7 @@ import torch
 from mla_core.dispatch import registry
 from mla_core.program_cache import MISSING, ProgramCache, signature_key
 from mla_core.target import Target
+from mla_decode.ops import traced
 from mla_decode.problem import KV_LORA_RANK, QK_ROPE_HEAD_DIM, check_outputs, pool_view, validate
 
 _programs = ProgramCache()
@@ -65,6 +66,8 @@ def mla_decode_with_kvcache(
     Returns:
         out, or (out, lse) with lse `[batch, q_len, heads]` fp32. A row with no visible key has out 0 and lse -inf.
 
+    Traced by torch.compile or torch.export it is one operator (`mla_decode.ops`), without `config`.
+
     Never waits for the device, so that it can be captured in a graph and replayed with other lengths and pages.
 
     Raises:
@@ -72,6 +75,24 @@ def mla_decode_with_kvcache(
         ConfigError: `config` is of another solution, or contradicts the problem.
         UnsupportedError: `solution` cannot serve this problem, and why.
     """
+    if torch.compiler.is_compiling():
+        return traced(
+            q,
+            kv_cache,
+            page_table,
+            cache_seqlens,
+            softmax_scale=softmax_scale,
+            max_seqlen_k=max_seqlen_k,
+            kv_lora_rank=kv_lora_rank,
+            qk_rope_head_dim=qk_rope_head_dim,
+            causal=causal,
+            logit_cap=logit_cap,
+            return_lse=return_lse,
+            out=out,
+            lse_out=lse_out,
+            solution=solution,
+            config=config,
+        )
     kv_cache = pool_view(kv_cache)
     key = signature_key(
         (q, kv_cache, page_table, cache_seqlens, out, lse_out),

@@ -13,6 +13,7 @@ import torch
 from mla_core.dispatch import registry
 from mla_core.program_cache import MISSING, ProgramCache, signature_key
 from mla_core.target import Target
+from mla_prefill.ops import traced
 from mla_prefill.problem import V_HEAD_DIM, check_outputs, validate
 
 _programs = ProgramCache()
@@ -61,6 +62,8 @@ def mla_prefill(
     Returns:
         out, or (out, lse) with lse `[total_q, heads]` fp32. A row with no visible key has out 0 and lse -inf.
 
+    Traced by torch.compile or torch.export it is one operator (`mla_prefill.ops`), without `config`.
+
     Never waits for the device, so that it can be captured in a graph and replayed with other lengths.
 
     Raises:
@@ -68,6 +71,24 @@ def mla_prefill(
         ConfigError: `config` is of another solution, or contradicts the problem.
         UnsupportedError: `solution` cannot serve this problem, and why.
     """
+    if torch.compiler.is_compiling():
+        return traced(
+            q,
+            k,
+            v,
+            cu_seqlens_q,
+            cu_seqlens_kv,
+            max_seqlen_q=max_seqlen_q,
+            max_seqlen_kv=max_seqlen_kv,
+            softmax_scale=softmax_scale,
+            is_causal=is_causal,
+            logit_cap=logit_cap,
+            return_lse=return_lse,
+            out=out,
+            lse_out=lse_out,
+            solution=solution,
+            config=config,
+        )
     key = signature_key(
         (q, k, v, cu_seqlens_q, cu_seqlens_kv, out, lse_out),
         (max_seqlen_q, max_seqlen_kv, softmax_scale, is_causal, logit_cap, return_lse, solution, config),

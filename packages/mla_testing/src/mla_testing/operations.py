@@ -21,16 +21,18 @@ OPERATIONS = ("decode", "prefill")
 
 def call(inputs: Inputs, **options: Any) -> Any:
     """The public function of the inputs' operation, called on them; `options` such as `return_lse` or `solution`."""
-    function = mla_decode.mla_decode_with_kvcache if isinstance(inputs, DecodeInputs) else mla_prefill.mla_prefill
+    is_decode = isinstance(inputs, DecodeInputs)
+    function: Any = mla_decode.mla_decode_with_kvcache if is_decode else mla_prefill.mla_prefill
     return function(*inputs.tensors, **inputs.options, **options)
 
 
 def problem_of(inputs: Inputs, *, return_lse: bool = False) -> Any:
     """The Problem that dispatch sees when `call` is given the inputs."""
-    common = {"logit_cap": 0.0, "return_lse": return_lse, "out": None, "lse_out": None}
+    common: dict[str, Any] = {"logit_cap": 0.0, "return_lse": return_lse, "out": None, "lse_out": None}
     with torch.no_grad():
         if isinstance(inputs, PrefillInputs):
-            return mla_prefill.problem.validate(*inputs.tensors, **inputs.options, **common)[0]
+            validate: Any = mla_prefill.problem.validate
+            return validate(*inputs.tensors, **inputs.options, **common)[0]
         q, kv_cache, page_table, cache_seqlens = inputs.tensors
         return mla_decode.problem.validate(
             q,

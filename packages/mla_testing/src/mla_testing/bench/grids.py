@@ -157,11 +157,10 @@ GRIDS: dict[str, dict[str, list[Shape]]] = {
     # From bandwidth-bound to compute-bound.
     "roofline": {
         "decode": [
-            DecodeShape(batch=batch, seqlen=4096, heads=heads)
-            for heads, batch in itertools.product((8, 16, 32, 64, 128), (1, 16, 128))
-        ]
-        + [DecodeShape(batch=128, seqlen=4096, heads=128, q_len=2)],
-        "prefill": [PrefillShape(batch=1, seqlen=n, heads=16) for n in (256, 512, *PREFILL_LENGTHS)],
+            *decode_shapes((8, 16, 32, 64, 128), (1, 16, 128), (4096,)),
+            DecodeShape(batch=128, seqlen=4096, heads=128, q_len=2),
+        ],
+        "prefill": prefill_shapes((16,), (1,), (256, 512, *PREFILL_LENGTHS), masks=(True,)),
     },
 }
 """Shapes by grid and operation."""

@@ -42,7 +42,8 @@ def draw(path: Path, rows: Sequence[Measurement], roofs: Roofs, title: str) -> N
         families.setdefault(_family(row), []).append(row)
     columns = -(-len(families) // 2)
     figure = Figure(figsize=(2 * PANEL_INCHES + PANEL_INCHES * columns, 2 * PANEL_INCHES), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(2, columns))
+    parts: Any = figure.subfigures(1, 2, width_ratios=(2, columns))
+    left, right = parts
     _roofline(left.subplots(), timed, roofs, solutions)
     panels = right.subplots(2 if len(families) > 1 else 1, columns, squeeze=False, sharex=True, sharey=True)
     for axes, (family, members) in zip(panels.flat, families.items(), strict=False):

@@ -52,7 +52,14 @@ def explain(
     """Show the dispatch table for a problem, the Config chosen, its grid, splits and shared memory."""
     check_operation(operation)
     machine = Target.current() if target is None else Target.named(target)
-    common = {"batch": batch, "heads": heads, "seqlen": seqlen, "dtype": dtype, "causal": causal, "return_lse": lse}
+    common: dict[str, Any] = {
+        "batch": batch,
+        "heads": heads,
+        "seqlen": seqlen,
+        "dtype": dtype,
+        "causal": causal,
+        "return_lse": lse,
+    }
     if operation == "decode":
         _refuse_others("prefill", kv_heads=kv_heads, seqlen_kv=seqlen_kv)
         problem: Any = decode_problem(q_len=q_len, page_size=page_size, pool_gib=pool_gib, **common)
