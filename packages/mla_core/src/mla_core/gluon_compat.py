@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
 
 try:
     from triton import aggregate  # 3.9
 except ImportError:
     from triton.language.core import _aggregate as aggregate  # 3.6
 
-from triton.experimental.gluon import constexpr_function, jit
-from triton.experimental.gluon import language as gl
+__all__ = ["aggregate", "reinterpret", "wait_all_waves"]
 
-if hasattr(gl, "barrier"):
-    wait_all_waves = gl.barrier  # 3.9
-else:
-    wait_all_waves = gl.thread_barrier  # 3.6
+if hasattr(gl.shared_memory_descriptor, "reinterpret"):  # 3.9
 
-__all__ = ["aggregate", "constexpr_function", "jit", "triton", "wait_all_waves"]
+    @gluon.jit
+    def reinterpret(memory, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
+        """The same bytes of shared memory under another dtype, shape and layout."""
+        return memory.reinterpret(dtype, shape, layout)
+
+else:  # 3.6
+
+    @gluon.jit
+    def reinterpret(memory, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
+        """The same bytes of shared memory under another dtype, shape and layout."""
+        return memory._reinterpret(dtype, shape, layout)
+
+
+wait_all_waves = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
+"""Barrier of the workgroup: `barrier` since 3.9, `thread_barrier` before."""
