@@ -76,6 +76,7 @@ def paged_cache(
     head_axis: bool = False,
     q_layout: str = "contiguous",
     share_prefix: bool = False,
+    softmax_scale: float = SOFTMAX_SCALE,
     max_pages: int | None = None,
     spare_pages: int = 3,
     device: torch.device | str = "cpu",
@@ -133,6 +134,7 @@ def paged_cache(
         page_table=_widened(table),
         cache_seqlens=torch.tensor(list(map(int, seqlens)), dtype=torch.int32, device=device),
         causal=causal,
+        softmax_scale=softmax_scale,
     )
 
 

@@ -82,6 +82,7 @@ def varlen(
     dtype: torch.dtype = torch.bfloat16,
     is_causal: bool = True,
     layout: str = "contiguous",
+    softmax_scale: float = SOFTMAX_SCALE,
     gap: int = 7,
     device: torch.device | str = "cpu",
     seed: int = 0,
@@ -124,6 +125,7 @@ def varlen(
         max_seqlen_q=max((queries for queries, _ in seqlens), default=0),
         max_seqlen_kv=max((keys for _, keys in seqlens), default=0),
         is_causal=is_causal,
+        softmax_scale=softmax_scale,
     )
 
 

@@ -10,12 +10,12 @@ import torch
 
 from mla_core.problem import ELEMENT_BYTES, MAX_INT32, TORCH_DTYPES
 from mla_decode import mla_decode_with_kvcache
-from mla_testing.paged_cache import HEAD_DIM, DecodeInputs, paged_cache
+from mla_testing.paged_cache import HEAD_DIM, SOFTMAX_SCALE, DecodeInputs, paged_cache
 from mla_testing.suites.lengths import PATTERNS
 from mla_testing.suites.pairwise import pairwise
 
-TABLE_TOKENS = 384
-"""What a page table holds at least in the `clamped` pattern, tokens."""
+CLAMPED_TABLE_TOKENS = 384
+"""What a row of page_table holds at least in the `clamped` pattern, tokens."""
 
 
 @attrs.frozen(kw_only=True)
@@ -26,6 +26,8 @@ class DecodeCase:
         lengths: a pattern of `suites.lengths.PATTERNS`.
         pool, q_layout: layouts of `mla_testing.strided`.
         pool_pages: least number of pages in the pool.
+        table_tokens: least number of tokens that a row of page_table can hold.
+        scale: softmax_scale, as a multiple of DeepSeek-V3's.
     """
 
     operation: ClassVar[str] = "decode"
@@ -44,6 +46,8 @@ class DecodeCase:
     q_layout: str = "contiguous"
     share_prefix: bool = False
     pool_pages: int = 0
+    table_tokens: int = 0
+    scale: float = 1.0
 
     @property
     def id(self) -> str:
@@ -56,11 +60,12 @@ class DecodeCase:
             f"q_{self.q_layout}",
         ]
         parts += ["shared"] * self.share_prefix + [f"pages{self.pool_pages}"] * bool(self.pool_pages)
+        parts += [f"table{self.table_tokens}"] * bool(self.table_tokens) + [f"scale{self.scale:g}"] * (self.scale != 1)
         return "-".join(parts)
 
     def build(self, device: torch.device | str) -> DecodeInputs:
         """The inputs on `device`."""
-        clamped = self.lengths == "clamped"
+        table_tokens = CLAMPED_TABLE_TOKENS if self.lengths == "clamped" else self.table_tokens
         return paged_cache(
             seqlens=PATTERNS[self.lengths](self.batch, self.page_size),
             heads=self.heads,
@@ -72,7 +77,8 @@ class DecodeCase:
             head_axis=self.head_axis,
             q_layout=self.q_layout,
             share_prefix=self.share_prefix,
-            max_pages=-(-TABLE_TOKENS // self.page_size) if clamped else None,
+            softmax_scale=self.scale * SOFTMAX_SCALE,
+            max_pages=-(-table_tokens // self.page_size) if table_tokens else None,
             spare_pages=max(self.pool_pages - self.pages_in_use, 0) if self.pool_pages else 3,
             device=device,
         )
@@ -112,6 +118,7 @@ def full() -> tuple[DecodeCase, ...]:
             "dtype": ("bf16", "fp16"),
             "head_axis": (False, True),
             "share_prefix": (False, True),
+            "scale": (1.0, 0.0, -1.0, 4.0),
         }
     )
     return (*smoke(), *(DecodeCase(**row) for row in rows), DecodeCase(heads=16, lengths="all_empty"))
@@ -126,7 +133,8 @@ def smoke() -> tuple[DecodeCase, ...]:
         DecodeCase(heads=17, q_len=4, batch=2, page_size=48, pool="interleaved", head_axis=True, share_prefix=True),
         DecodeCase(heads=12, causal=False, dtype="fp16", page_size=1, pool="misaligned", q_layout="misaligned"),
         DecodeCase(heads=8, batch=5, lengths="clamped", pool="outer_swapped", q_layout="padded_rows"),
-        DecodeCase(heads=32, batch=1, page_size=128, lengths="one_long"),
+        DecodeCase(heads=32, batch=1, page_size=128, lengths="one_long", scale=-1.0),
+        DecodeCase(heads=3, page_size=4096, pool="untouched", table_tokens=MAX_INT32 + 1, lengths="ragged", scale=4.0),
     )
 
 

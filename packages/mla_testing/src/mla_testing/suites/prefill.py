@@ -11,7 +11,7 @@ import torch
 from mla_core.problem import TORCH_DTYPES
 from mla_prefill import mla_prefill
 from mla_testing.suites.pairwise import pairwise
-from mla_testing.varlen import PrefillInputs, varlen
+from mla_testing.varlen import SOFTMAX_SCALE, PrefillInputs, varlen
 
 LENGTHS = (300, 0, 65, 1, 129, 64, 63)
 """Queries of the sequences in turn: around the tile sizes of the kernels."""
@@ -29,6 +29,7 @@ class PrefillCase:
         first: where in LENGTHS the sequences start.
         keys: a rule of KEY_RULES.
         layout: of q, k and v, in `mla_testing.strided`.
+        scale: softmax_scale, as a multiple of DeepSeek-V3's.
     """
 
     operation: ClassVar[str] = "prefill"
@@ -47,14 +48,16 @@ class PrefillCase:
     is_causal: bool = True
     dtype: str = "bf16"
     layout: str = "contiguous"
+    scale: float = 1.0
 
     @property
     def id(self) -> str:
         """Readable and unique, and what `suites.find` takes."""
         mask = "causal" if self.is_causal else "full"
+        scale = "" if self.scale == 1 else f"-scale{self.scale:g}"
         return (
             f"prefill-h{self.heads}x{self.group}-b{self.batch}-len{self.first}-{self.keys}-{mask}"
-            f"-{self.dtype}-{self.layout}"
+            f"-{self.dtype}-{self.layout}{scale}"
         )
 
     @property
@@ -76,6 +79,7 @@ class PrefillCase:
             dtype=TORCH_DTYPES[self.dtype],
             is_causal=self.is_causal,
             layout=self.layout,
+            softmax_scale=self.scale * SOFTMAX_SCALE,
             device=device,
         )
 
@@ -108,6 +112,7 @@ def full() -> tuple[PrefillCase, ...]:
             "group": (1, 2, 3),
             "is_causal": (True, False),
             "dtype": ("bf16", "fp16"),
+            "scale": (1.0, 0.0, -1.0, 4.0),
         }
     )
     return (*smoke(), *(PrefillCase(**row) for row in rows))
@@ -121,7 +126,7 @@ def smoke() -> tuple[PrefillCase, ...]:
         PrefillCase(heads=1, group=2, first=2, batch=2, keys="longer", layout="padded_rows"),
         PrefillCase(heads=2, first=3, batch=2, keys="shorter", layout="outer_swapped", dtype="fp16"),
         PrefillCase(heads=5, first=5, batch=5, keys="mixed", is_causal=False, layout="interleaved"),
-        PrefillCase(heads=1, first=6, batch=3, keys="mixed", layout="misaligned"),
+        PrefillCase(heads=1, first=6, batch=3, keys="mixed", layout="misaligned", scale=-1.0),
     )
 
 
