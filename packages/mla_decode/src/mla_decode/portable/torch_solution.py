@@ -28,7 +28,7 @@ class TorchDecodeProgram:
     ) -> None:
         """Writes out and, where given, lse. Reads lengths on the host only where they already are there."""
         problem, dtype = self.problem, self.config.dtype
-        seqlens = cache_seqlens.clamp(0, problem.max_kv_tokens)
+        seqlens = cache_seqlens.long().clamp(0, problem.max_kv_tokens)  # the bound may exceed an int32
         keys = int(seqlens.max()) if q.device.type == "cpu" else problem.max_kv_tokens
         token = torch.arange(keys, device=q.device)
         page_slot, offset = token // problem.kv.page_size, token % problem.kv.page_size
