@@ -17,6 +17,19 @@ Operation = Callable[..., np.ndarray]
 F32 = np.float32
 
 
+def _add_saturating(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    total = np.asarray(a) + np.asarray(b)
+    return np.where(total < a, np.uint32(0xFFFFFFFF), total)
+
+
+def _subtract_saturating(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(np.asarray(a) > b, np.asarray(a) - np.asarray(b), np.uint32(0))
+
+
+SATURATING: dict[Operation, Operation] = {np.add: _add_saturating, np.subtract: _subtract_saturating}
+"""Unsigned operations with the clamp modifier, which makes them stop at the ends of the range."""
+
+
 def elementwise_f32(item: Instruction, operation: Operation) -> Executor:
     """``D.f32 = operation(sources as f32)``, with clamp to [0, 1] and the output multiplier."""
     d = vgpr(item.operands[0])
@@ -39,7 +52,9 @@ def elementwise_u32(item: Instruction, operation: Operation, signed: bool = Fals
     sources = [source(text) for text in item.operands[1:]]
     rows = "i" if signed else "v"
     if item.has("clamp"):
-        raise ValueError("clamp of integers")
+        operation = SATURATING.get(operation)
+        if operation is None or signed:
+            raise ValueError("clamp of this integer operation")
     if has_dpp(item):
         return _with_dpp(item, d, sources, operation, rows, None)
     if isinstance(operation, np.ufunc):
