@@ -91,7 +91,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def compile(session: nox.Session) -> None:
-    """Compiles every kernel for gfx950 and sm_90 with the newest Triton, for sm_90 with the oldest too; needs no GPU."""
+    """Compiles every kernel for gfx950 and sm_90 with the newest Triton, sm_90 with the oldest too; needs no GPU."""
     interpreter = python(session)
     run(session, interpreter, "-m", "mla_testing.cli", "compile", "--target", "all", *session.posargs)
     if os.environ.get("MLA_PYTHON"):
