@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
 from triton.experimental.gluon import constexpr_function
 from triton.experimental.gluon import language as gl
 
@@ -25,6 +24,8 @@ from mla_core.problem import COPY_BYTES, ELEMENT_BYTES
 
 WARP_SIZE = 64
 """Lanes of a wavefront of every CDNA generation."""
+
+FP32_BYTES = 4
 
 COPY_ELEMENTS = COPY_BYTES // ELEMENT_BYTES
 """Elements that one lane copies with one instruction."""
@@ -35,21 +36,22 @@ LINE_ELEMENTS = WARP_SIZE * COPY_ELEMENTS
 TRANSPOSE_ELEMENTS = 16
 """Columns that the 16 lanes of a transposed read (ds_read_b64_tr_b16) take from each of 4 tokens."""
 
-Basis = list[int]
 
-
+@constexpr_function
 def _bits(extent: int, name: str) -> int:
     if extent < 1 or extent & (extent - 1):
         raise ArgumentError(name, extent, "a power of two")
     return extent.bit_length() - 1
 
 
-def _steps(axis: int, extent: int, name: str) -> list[Basis]:
+@constexpr_function
+def _steps(axis: int, extent: int, name: str) -> list[list[int]]:
     """Basis vectors that count through one of the three coordinates of a tile."""
     return [[(1 << bit) if axis == at else 0 for at in range(3)] for bit in range(_bits(extent, name))]
 
 
-def tile_offset_bases(groups: int, tokens: int, columns: int) -> list[Basis]:
+@constexpr_function
+def tile_offset_bases(groups: int, tokens: int, columns: int) -> list[list[int]]:
     """Tile coordinate that each bit of an LDS offset moves, padding left out.
 
     A line holds whole rows. Where a row is shorter than a line (the RoPE columns), the rows that share one are as far
@@ -107,13 +109,21 @@ def mfma_layout(rows: int, waves: Sequence[int]) -> gl.amd.AMDMFMALayout:
     )
 
 
-@attrs.frozen
-class OperandWidths:
-    """Consecutive k elements that a lane holds of a 16-bit operand.
+@constexpr_function
+def group_exchange_layout(groups: int, rows: int, columns: int) -> gl.PaddedSharedLayout:
+    """LDS of fp32 rows `[groups, rows, columns]` by which token groups meet.
 
-    `qk`: 8, one 16-byte LDS read. `pv`: 4, what a lane holds of S, so that P needs no exchange within a wave; V then is
-    read with 8-byte transposed reads.
+    Lanes of one store hold the same columns of consecutive rows, 16 bytes each; so much padding behind each row puts
+    them in different banks.
     """
+    padding = COPY_BYTES // FP32_BYTES
+    return gl.PaddedSharedLayout.with_identity_for([[columns, padding]], [groups, rows, columns], [2, 1, 0])
 
-    qk: int = 8
-    pv: int = 4
+
+@constexpr_function
+def group_sum_layout(groups: int, num_warps: int) -> gl.BlockedLayout:
+    """`[groups, rows, columns]` read back for the sum over the groups and for global stores.
+
+    A lane holds all groups of 8 consecutive columns, 16 bytes of a 16-bit result; a wave holds whole rows.
+    """
+    return gl.BlockedLayout([groups, 1, COPY_ELEMENTS], [1, 1, WARP_SIZE], [1, num_warps, 1], [2, 1, 0])

@@ -22,7 +22,7 @@ ROW_MAX_START = gl.constexpr(-3.4028234663852886e38)
 
 LN_2 = gl.constexpr(math.log(2.0))
 
-LOG2_E = math.log2(math.e)
+LOG2_E = gl.constexpr(math.log2(math.e))
 """Factor from natural to base-2 exponents; host code multiplies softmax_scale by it."""
 
 

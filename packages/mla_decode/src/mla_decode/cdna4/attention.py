@@ -1,0 +1,175 @@
+"""Attention of one query tile to a range of KV tiles: the steady loops, one for each way of sharing a tile.
+
+Tensors are `[groups, rows, ...]`: a token group has keys, running maximum and accumulator of its own. The matrix
+instruction takes the group as its batch dimension.
+
+    sharing              tile is read by      LDS reads a wave      exchange between waves in the loop
+    groups = 4 waves     its group alone      its 16 tokens         none
+    groups = 1           all four waves       rows x columns split  row maxima and P
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from mla_core.gluon_compat import aggregate
+from mla_core.layouts.cdna4 import mfma_layout
+from mla_core.stages.online_softmax import (
+    ROW_MAX_START,
+    compute_decay,
+    compute_probabilities,
+    compute_row_max,
+)
+from mla_core.stages.row_mask import compute_masked_scores, compute_visible_values
+from mla_decode.cdna4.paged_tile import TILE_TOKENS, async_copy, view_tile
+
+QK_WIDTH = gl.constexpr(8)
+"""Consecutive columns of Q and K in a lane: one 16-byte LDS read."""
+
+PV_WIDTH = gl.constexpr(4)
+"""Consecutive tokens of P and V in a lane: what a lane holds of S, and what a transposed LDS read of V brings."""
+
+
+@aggregate
+class Query:
+    """One query tile in registers as the left operand: latent `[groups, rows, 512]`, rope `[groups, rows, 64]`."""
+
+    latent: gl.tensor
+    rope: gl.tensor
+
+
+@aggregate
+class Softmax:
+    """State of the rows: row_max `[groups, rows]`, row_sum `[groups, rows, waves]` (a part for each wave that shares
+    the row's keys), acc `[groups, rows, 512]` fp32."""
+
+    row_max: gl.tensor
+    row_sum: gl.tensor
+    acc: gl.tensor
+
+
+@aggregate
+class Keys:
+    """What a step needs to know about the request. visible: `[groups, rows, 1]` keys that each row sees."""
+
+    kv_cache: gl.tensor
+    table_row: gl.tensor
+    seqlen: gl.tensor
+    visible: gl.tensor
+    scale_log2: gl.tensor
+
+
+@gluon.jit
+def start_softmax(cfg: gl.constexpr, geo: gl.constexpr):
+    """State before the first key."""
+    layout: gl.constexpr = mfma_layout(cfg.mfma_rows, cfg.waves)
+    keys: gl.constexpr = cfg.step_keys
+    return Softmax(
+        gl.full([cfg.groups, cfg.rows], ROW_MAX_START, gl.float32, gl.SliceLayout(2, layout)),
+        _wave_sums(gl.zeros([cfg.groups, cfg.rows, keys], gl.float32, layout), cfg),
+        gl.zeros([cfg.groups, cfg.rows, geo.kv_lora_rank], gl.float32, layout),
+    )
+
+
+@gluon.jit
+def _wave_sums(p, cfg: gl.constexpr):
+    """Sum of `[groups, rows, keys]` over the keys that one wave holds: `[groups, rows, waves]`."""
+    parts: gl.constexpr = [cfg.groups, cfg.rows, cfg.column_waves, p.shape[2] // cfg.column_waves]
+    return gl.sum(p.reshape(parts), 3)
+
+
+@gluon.jit
+def load_query(q, request, first_row, cfg: gl.constexpr, geo: gl.constexpr):
+    """The Query of folded rows [first_row, first_row + rows) of a request; rows behind the last are 0."""
+    return Query(
+        _load_query_columns(q, request, first_row, 0, geo.kv_lora_rank, cfg, geo),
+        _load_query_columns(q, request, first_row, geo.kv_lora_rank, geo.qk_rope_head_dim, cfg, geo),
+    )
+
+
+@gluon.jit
+def _load_query_columns(
+    q, request, first_row, first_column: gl.constexpr, columns: gl.constexpr, cfg: gl.constexpr, geo: gl.constexpr
+):
+    mma: gl.constexpr = mfma_layout(cfg.mfma_rows, cfg.waves)
+    layout: gl.constexpr = gl.DotOperandLayout(0, mma, k_width=QK_WIDTH)
+    group = gl.arange(0, cfg.groups, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
+    row = first_row + gl.arange(0, cfg.rows, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))[None, :, None]
+    column = gl.arange(0, columns, layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
+    token = (row // geo.heads).to(gl.int64)
+    head = (row % geo.heads).to(gl.int64)
+    base = q + request.to(gl.int64) * geo.q_stride_batch + first_column
+    offsets = token * geo.q_stride_token + head * geo.q_stride_head + (group * 0 + column)
+    return gl.load(base + offsets, mask=(row < geo.rows) & (group + column >= 0), other=0.0)
+
+
+@gluon.jit
+def load_keys_and_score(query, tile, cfg: gl.constexpr):
+    """Raw scores `[groups, rows, 64 / groups]` of a tile in LDS."""
+    mma: gl.constexpr = mfma_layout(cfg.mfma_rows, cfg.waves)
+    layout: gl.constexpr = gl.DotOperandLayout(1, mma, k_width=QK_WIDTH)
+    scores = gl.zeros([cfg.groups, cfg.rows, cfg.group_tokens], gl.float32, mma)
+    k = async_copy.load_shared_relaxed(view_tile(tile.latent, cfg.groups).permute([0, 2, 1]), layout)
+    scores = gl.amd.cdna4.mfma(query.latent, k, scores)
+    k = async_copy.load_shared_relaxed(view_tile(tile.rope, cfg.groups).permute([0, 2, 1]), layout)
+    return gl.amd.cdna4.mfma(query.rope, k, scores)
+
+
+@gluon.jit
+def load_values(tile, cfg: gl.constexpr):
+    """V `[groups, 64 / groups, 512]` of a tile: the latent of the same rows, read transposed."""
+    mma: gl.constexpr = mfma_layout(cfg.mfma_rows, cfg.waves)
+    layout: gl.constexpr = gl.DotOperandLayout(1, mma, k_width=PV_WIDTH)
+    return async_copy.load_shared_relaxed(view_tile(tile.latent, cfg.groups), layout)
+
+
+@gluon.jit
+def concatenate_keys(first, second):
+    """Scores of two tiles side by side: `[groups, rows, 2 x keys]`, the first tile's keys first."""
+    shape: gl.constexpr = [first.shape[0], first.shape[1], 2 * first.shape[2]]
+    joined = gl.join(first, second).permute([0, 1, 3, 2]).reshape(shape)
+    return gl.convert_layout(joined, first.type.layout)
+
+
+@gluon.jit
+def concatenate_values(first, second):
+    """Values of two tiles one below the other: `[groups, 2 x keys, columns]`."""
+    shape: gl.constexpr = [first.shape[0], 2 * first.shape[1], first.shape[2]]
+    joined = gl.join(first, second).permute([0, 3, 1, 2]).reshape(shape)
+    return gl.convert_layout(joined, first.type.layout)
+
+
+@gluon.jit
+def _key_positions(step, layout: gl.constexpr, cfg: gl.constexpr, axis: gl.constexpr):
+    """Positions of a step's keys along `axis` of a `[groups, rows, keys]` or `[groups, keys, columns]` tensor.
+
+    Key j of group g is token `j % group_tokens` of the group in tile `j // group_tokens` of the step.
+    """
+    other: gl.constexpr = 3 - axis
+    group = gl.arange(0, cfg.groups, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
+    key = gl.arange(0, cfg.step_keys, layout=gl.SliceLayout(0, gl.SliceLayout(other, layout)))
+    key = gl.expand_dims(gl.expand_dims(key, 0), other)
+    first = step * cfg.step_tokens
+    return first + key // cfg.group_tokens * TILE_TOKENS + group * cfg.group_tokens + key % cfg.group_tokens
+
+
+@gluon.jit
+def compute_step(state, scores, values, step, keys, masked: gl.constexpr, cfg: gl.constexpr):
+    """Online softmax and P V of the keys of one step. Returns the new Softmax."""
+    mma: gl.constexpr = mfma_layout(cfg.mfma_rows, cfg.waves)
+    p_layout: gl.constexpr = gl.DotOperandLayout(0, mma, k_width=PV_WIDTH)
+    scores = scores * keys.scale_log2
+    if masked:
+        scores = compute_masked_scores(scores, _key_positions(step, mma, cfg, 2), keys.visible)
+        v_layout: gl.constexpr = values.type.layout
+        values = compute_visible_values(values, _key_positions(step, v_layout, cfg, 1), keys.seqlen)
+    row_max = compute_row_max(scores, state.row_max)
+    decay = compute_decay(state.row_max, row_max)
+    p = compute_probabilities(scores, row_max)
+    sum_layout: gl.constexpr = state.row_sum.type.layout
+    sum_decay = gl.convert_layout(gl.expand_dims(decay, 2), sum_layout)
+    row_sum = state.row_sum * sum_decay + _wave_sums(p, cfg)
+    p = gl.convert_layout(p.to(values.dtype), p_layout)
+    acc = gl.amd.cdna4.mfma(p, values, state.acc * gl.expand_dims(decay, 2))
+    return Softmax(row_max, row_sum, acc)

@@ -1,0 +1,167 @@
+"""KV tiles: 64 tokens of a paged pool, copied asynchronously straight to LDS.
+
+A tile is copied as `[4 waves, 16 tokens, columns]`: each wave copies sixteen consecutive tokens, the latent and the
+RoPE columns apart. How many pages those touch decides what one page id serves (`cfg.paging`):
+
+    page_per_tile    page size a multiple of 64: one id a tile; the page's address is a scalar base
+    page_per_wave    a multiple of 16: one id a wave
+    page_per_token   any: one id a token
+
+Ids are loaded (`load_page_ids`) a step ahead of the copies that need them; only the copies (`issue_tile`) make
+addresses of them. Tokens behind the end of the sequence count as its last tile, last sixteen tokens or last token, so
+that every table entry that is read and every row that is copied belongs to a visible page: no lane is masked, and what
+rows behind the end bring to LDS is never used.
+
+Where every offset that a lane forms fits 32 bits (`cfg.within_2gb`), copies are buffer loads; otherwise lanes form
+64-bit addresses.
+"""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from mla_core.gluon_compat import aggregate, reinterpret
+from mla_core.layouts.cdna4 import tile_copy_layout, tile_shared_layout
+from mla_core.stages.uniform import make_uniform
+
+TILE_TOKENS = gl.constexpr(64)
+COPY_WAVES = gl.constexpr(4)
+WAVE_TOKENS = gl.constexpr(16)
+
+async_copy = gl.amd.cdna4.async_copy
+
+
+@aggregate
+class KVTile:
+    """LDS of one tile as the copies see it: latent `[4, 16, kv_lora_rank]`, rope `[4, 16, qk_rope_head_dim]`."""
+
+    latent: gl.shared_memory_descriptor
+    rope: gl.shared_memory_descriptor
+
+
+@aggregate
+class KVStages:
+    """LDS of some tiles: latent `[stages, 4, 16, kv_lora_rank]`, rope `[stages, 4, 16, qk_rope_head_dim]`."""
+
+    latent: gl.shared_memory_descriptor
+    rope: gl.shared_memory_descriptor
+
+    @gluon.jit
+    def at(self, stage):
+        """The KVTile of one stage."""
+        return KVTile(self.latent.index(stage), self.rope.index(stage))
+
+
+@aggregate
+class PageIds:
+    """Page ids of one tile for both copies: scalars, `[4]` or `[4, 16]` by `cfg.paging`."""
+
+    latent: gl.tensor
+    rope: gl.tensor
+
+
+@gluon.jit
+def allocate_stages(dtype: gl.constexpr, stages: gl.constexpr, geo: gl.constexpr):
+    """Uninitialised tiles."""
+    return KVStages(_allocate(dtype, stages, geo.kv_lora_rank), _allocate(dtype, stages, geo.qk_rope_head_dim))
+
+
+@gluon.jit
+def _allocate(dtype: gl.constexpr, stages: gl.constexpr, columns: gl.constexpr):
+    layout: gl.constexpr = tile_shared_layout(COPY_WAVES, WAVE_TOKENS, columns)
+    return gl.allocate_shared_memory(dtype, [stages, COPY_WAVES, WAVE_TOKENS, columns], layout)
+
+
+@gluon.jit
+def view_tile(part, groups: gl.constexpr):
+    """The latent or rope part of a tile as `[groups, 64 / groups, columns]`: the same bytes, tokens in order."""
+    if groups == COPY_WAVES:
+        return part
+    else:
+        shape: gl.constexpr = [groups, TILE_TOKENS // groups, part.shape[2]]
+        layout: gl.constexpr = tile_shared_layout(shape[0], shape[1], shape[2])
+        return reinterpret(part, part.dtype, shape, layout)
+
+
+@gluon.jit
+def load_page_ids(table_row, tile, seqlen, cfg: gl.constexpr, geo: gl.constexpr):
+    """PageIds of a tile of a sequence with `seqlen` >= 1 tokens. table_row: pointer to the request's page ids."""
+    latent: gl.constexpr = tile_copy_layout(COPY_WAVES, WAVE_TOKENS, geo.kv_lora_rank, COPY_WAVES)
+    rope: gl.constexpr = tile_copy_layout(COPY_WAVES, WAVE_TOKENS, geo.qk_rope_head_dim, COPY_WAVES)
+    if cfg.paging == "page_per_tile":
+        ids = gl.load(table_row + _tile_start(tile, seqlen) // geo.page_size)
+        return PageIds(ids, ids)
+    elif cfg.paging == "page_per_wave":
+        return PageIds(
+            gl.load(table_row + _wave_starts(tile, seqlen, latent) // geo.page_size),
+            gl.load(table_row + _wave_starts(tile, seqlen, rope) // geo.page_size),
+        )
+    else:
+        # One load a wave, its lanes the tokens; `issue_tile` hands each id to the whole wave that copies its row.
+        one_lane_a_token: gl.constexpr = gl.BlockedLayout([1, 1], [4, 16], [4, 1], [1, 0])
+        return PageIds(
+            gl.load(table_row + _positions(tile, seqlen, one_lane_a_token) // geo.page_size),
+            gl.load(table_row + _positions(tile, seqlen, gl.SliceLayout(2, rope)) // geo.page_size),
+        )
+
+
+@gluon.jit
+def issue_tile(destination, kv_cache, ids, tile, seqlen, cfg: gl.constexpr, geo: gl.constexpr):
+    """Starts copying a tile to LDS and closes a group of copies: 16 + 2 instructions a wave."""
+    _issue_rows(destination.latent, kv_cache, ids.latent, tile, seqlen, cfg, geo)
+    _issue_rows(destination.rope, kv_cache + geo.kv_lora_rank, ids.rope, tile, seqlen, cfg, geo)
+    async_copy.commit_group()
+
+
+@gluon.jit
+def _issue_rows(destination, kv_cache, ids, tile, seqlen, cfg: gl.constexpr, geo: gl.constexpr):
+    """Starts copying `[4, 16, columns]` rows; kv_cache points to the first of the columns in the pool's first row."""
+    layout: gl.constexpr = tile_copy_layout(COPY_WAVES, WAVE_TOKENS, destination.shape[2], COPY_WAVES)
+    column = gl.arange(0, destination.shape[2], layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
+    wave = gl.arange(0, COPY_WAVES, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+    token = gl.arange(0, WAVE_TOKENS, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))
+    if cfg.paging == "page_per_tile":
+        start = _tile_start(tile, seqlen) % geo.page_size
+        base = kv_cache + (make_uniform(ids).to(gl.int64) * geo.stride_page + start.to(gl.int64) * geo.stride_token)
+        rows = (wave[:, None] * WAVE_TOKENS + token[None, :]).to(_offset_type(cfg)) * geo.stride_token
+    elif cfg.paging == "page_per_wave":
+        base = kv_cache
+        start = _wave_starts(tile, seqlen, layout) % geo.page_size
+        first = ids.to(_offset_type(cfg)) * geo.stride_page + start.to(_offset_type(cfg)) * geo.stride_token
+        rows = first[:, None] + token.to(_offset_type(cfg))[None, :] * geo.stride_token
+    else:
+        base = kv_cache
+        slot = _positions(tile, seqlen, gl.SliceLayout(2, layout)) % geo.page_size
+        page = gl.convert_layout(ids, gl.SliceLayout(2, layout))
+        rows = page.to(_offset_type(cfg)) * geo.stride_page + slot.to(_offset_type(cfg)) * geo.stride_token
+    if cfg.within_2gb:
+        async_copy.buffer_load_to_shared(destination, base, rows[:, :, None] + column)
+    else:
+        async_copy.global_load_to_shared(destination, base + (rows[:, :, None] + column))
+
+
+@gluon.constexpr_function
+def _offset_type(cfg):
+    return gl.int32 if cfg.within_2gb else gl.int64
+
+
+@gluon.jit
+def _tile_start(tile, seqlen):
+    """Position of a tile's first token; a tile behind the end counts as the last one."""
+    return gl.minimum(tile, (seqlen - 1) // TILE_TOKENS) * TILE_TOKENS
+
+
+@gluon.jit
+def _wave_starts(tile, seqlen, layout: gl.constexpr):
+    """Position `[4]` of each wave's first token; sixteen tokens behind the end count as the last sixteen."""
+    wave = gl.arange(0, COPY_WAVES, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+    return gl.minimum(tile * TILE_TOKENS + wave * WAVE_TOKENS, (seqlen - 1) // WAVE_TOKENS * WAVE_TOKENS)
+
+
+@gluon.jit
+def _positions(tile, seqlen, layout: gl.constexpr):
+    """Positions `[4, 16]` of a tile's tokens; those behind the end count as the last token."""
+    wave = gl.arange(0, COPY_WAVES, layout=gl.SliceLayout(1, layout))
+    token = gl.arange(0, WAVE_TOKENS, layout=gl.SliceLayout(0, layout))
+    return gl.minimum(tile * TILE_TOKENS + wave[:, None] * WAVE_TOKENS + token[None, :], seqlen - 1)
