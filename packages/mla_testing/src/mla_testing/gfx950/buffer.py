@@ -1,9 +1,10 @@
 """Buffer instructions: addresses through a 128-bit resource descriptor in four SGPRs.
 
-Raw buffers only (stride 0): address = base + soffset + voffset + instruction offset; a lane is out of range when
-voffset + offset + size > num_records - soffset. Out-of-range loads return 0 and stores are dropped. Triton masks lanes
-by setting voffset to 2**31, beyond every num_records; any *other* out-of-range offset is a mistake (typically 32-bit
-overflow) that the hardware would hide, so the bounds check reports it.
+Raw buffers only (stride 0): address = base + soffset + (voffset + instruction offset) mod 2**32; a lane is out of
+range when that offset + size > num_records - soffset. (The sum wraps from gfx9 on; LLVM folds constants into the
+instruction offset on that ground.) Out-of-range loads return 0 and stores are dropped. Triton masks lanes by setting
+voffset to 2**31, beyond every num_records; any *other* out-of-range offset is a mistake (typically 32-bit overflow)
+that the hardware would hide, so the bounds check reports it.
 """
 
 import numpy as np
@@ -17,6 +18,7 @@ from .vmem import LDS_LOADS, LOADS, STORES, TYPES, load, load_to_lds, store
 
 I64 = np.int64
 MASKED_OFFSET = 1 << 31
+FOLDED = 4096  # an instruction offset is below this; LLVM may have folded one into the masked offset
 ADDRESS_BITS = (1 << 48) - 1
 
 
@@ -39,26 +41,28 @@ class BufferAddress:
         records = g.s[r + 2].astype(I64)
         scalar = np.asarray(self.soffset(g)).astype(I64)
         if self.voffset is None:
-            lane = np.zeros((g.count, 64), I64)
+            lane = np.full((g.count, 64), self.offset, I64)
         else:
-            lane = np.broadcast_to(self.voffset(g), (g.count, 64)).astype(I64)
-        limit = (records - scalar - (size + self.offset))[:, None]
-        address = lane + (base + scalar + self.offset)[:, None]
-        outside = lane > limit
+            lane = np.broadcast_to(self.voffset(g) + np.uint32(self.offset), (g.count, 64)).astype(I64)
+        address = lane + (base + scalar)[:, None]
+        outside = lane > (records - scalar - size)[:, None]
         if not outside.any():
             return address, g.em
         inside = ~outside if g.em is None else ~outside & g.em
         if g.bounds:
-            wrong = outside & (lane != MASKED_OFFSET)
-            wrong = wrong if g.em is None else wrong & g.em
-            if wrong.any():
-                wave, at = np.argwhere(wrong)[0]
-                raise OutOfBoundsError(
-                    f"buffer offset {int(lane[wave, at]) + self.offset} (lane {at}) is beyond num_records "
-                    f"{int(records[wave])} and is not the masked offset {MASKED_OFFSET:#x}: 32-bit overflow, or a "
-                    f"missing mask; buffer {g.memory.name_at(int(base[wave]))}"
-                )
+            self._explain(g, lane, outside & g.active(), base, records)
         return address, inside
+
+    def _explain(self, g, lane: np.ndarray, outside: np.ndarray, base: np.ndarray, records: np.ndarray) -> None:
+        """Raise unless every lane out of range was masked by Triton."""
+        wrong = outside & (np.abs(lane - MASKED_OFFSET) >= FOLDED)
+        if wrong.any():
+            wave, at = np.argwhere(wrong)[0]
+            raise OutOfBoundsError(
+                f"buffer offset {int(lane[wave, at])} (lane {at}) is beyond num_records {int(records[wave])} and is not "
+                f"the masked offset {MASKED_OFFSET:#x}: 32-bit overflow, or a missing mask; "
+                f"buffer {g.memory.name_at(int(base[wave]))}"
+            )
 
 
 @instruction(*(f"buffer_load_{kind}" for kind in LOADS))
@@ -82,7 +86,7 @@ def buffer_load(item: Instruction, labels: Labels) -> Executor:
         address, active = where.resolve(g, size)
         load(g, d, kind, address, active, zero_rest=True)
         g.bytes_read += g.count * 64 * size
-        g.outstanding.issue(Operation(Kind.VMEM, g.step, filled))
+        g.issue(Operation(Kind.VMEM, g.step, filled))
 
     return execute
 
@@ -97,7 +101,7 @@ def buffer_store(item: Instruction, labels: Labels) -> Executor:
         address, active = where.resolve(g, size)
         store(g, first, kind, address, active)
         g.bytes_written += g.count * 64 * size
-        g.outstanding.issue(Operation(Kind.VMEM, g.step))
+        g.issue(Operation(Kind.VMEM, g.step))
 
     return execute
 

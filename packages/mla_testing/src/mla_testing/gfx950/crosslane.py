@@ -150,7 +150,7 @@ def bpermute(item: Instruction, labels: Labels) -> Executor:
         if g.em is not None:
             value = np.where(g.em, value, U32(0))
         g.write(d, np.take_along_axis(value, lane.astype(np.int64), axis=1))
-        g.outstanding.issue(Operation(Kind.LDS, g.step, filled))
+        g.issue(Operation(Kind.LDS, g.step, filled))
 
     return execute
 
@@ -168,7 +168,7 @@ def permute(item: Instruction, labels: Labels) -> Executor:
         wave, sender = np.nonzero(g.active())
         result[wave, lane[wave, sender]] = value[wave, sender]
         g.write(d, result)
-        g.outstanding.issue(Operation(Kind.LDS, g.step, filled))
+        g.issue(Operation(Kind.LDS, g.step, filled))
 
     return execute
 
@@ -184,7 +184,7 @@ def swizzle(item: Instruction, labels: Labels) -> Executor:
         if g.em is not None:
             value = np.where(g.em, value, U32(0))
         g.write(d, value[:, lane])
-        g.outstanding.issue(Operation(Kind.LDS, g.step, filled))
+        g.issue(Operation(Kind.LDS, g.step, filled))
 
     return execute
 

@@ -30,7 +30,7 @@ def global_load(item: Instruction, labels: Labels) -> Executor:
     def execute(g):
         load(g, d, kind, address(g), g.em, zero_rest=False)
         g.bytes_read += g.active_count() * size
-        g.outstanding.issue(Operation(Kind.VMEM, g.step, filled))
+        g.issue(Operation(Kind.VMEM, g.step, filled))
 
     return execute
 
@@ -51,7 +51,7 @@ def global_store(item: Instruction, labels: Labels) -> Executor:
     def execute(g):
         store(g, first, kind, address(g), g.em)
         g.bytes_written += g.active_count() * size
-        g.outstanding.issue(Operation(Kind.VMEM, g.step))
+        g.issue(Operation(Kind.VMEM, g.step))
 
     return execute
 
@@ -66,7 +66,7 @@ def flat_load(item: Instruction, labels: Labels) -> Executor:
     def execute(g):
         load(g, d, kind, address(g), g.em, zero_rest=False)
         g.bytes_read += g.active_count() * size
-        g.outstanding.issue(Operation(Kind.FLAT, g.step, filled))
+        g.issue(Operation(Kind.FLAT, g.step, filled))
 
     return execute
 
@@ -80,6 +80,6 @@ def flat_store(item: Instruction, labels: Labels) -> Executor:
     def execute(g):
         store(g, first, kind, address(g), g.em)
         g.bytes_written += g.active_count() * size
-        g.outstanding.issue(Operation(Kind.FLAT, g.step))
+        g.issue(Operation(Kind.FLAT, g.step))
 
     return execute

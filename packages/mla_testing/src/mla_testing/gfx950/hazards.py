@@ -8,6 +8,8 @@ defined only once an ``s_waitcnt`` guarantees that its operation has retired:
   ``lgkmcnt(n)`` retires LDS operations with at least n younger LDS operations, and scalar loads only when n is 0;
 * a flat operation counts in both and is ordered with neither: only a count of 0 retires it.
 
+The counters saturate: an operation that would exceed their maximum is not issued before older ones have retired.
+
 The emulator writes results at issue and *forbids touching them* until they retire; that is equivalent to landing late
 and needs no buffering.
 """
@@ -16,6 +18,9 @@ from enum import Enum
 
 import attrs
 import numpy as np
+
+
+MAX_VMCNT, MAX_LGKMCNT = 63, 15  # largest values of the counters (gfx9 encoding of s_waitcnt)
 
 
 class Kind(Enum):
@@ -64,12 +69,19 @@ class Outstanding:
         self.registers = 0  # union of what all of them will fill
         self._recount()
 
-    def issue(self, operation: Operation) -> None:
+    def issue(self, operation: Operation) -> list[Operation]:
+        """Add an operation; returns what had to retire first because a counter was full."""
+        retired = []
         if operation.kind in (Kind.VMEM, Kind.FLAT):
+            if len(self.vmem) >= MAX_VMCNT:
+                retired += self.wait(MAX_VMCNT - 1, None)
             self.vmem.append(operation)
         if operation.kind is not Kind.VMEM:
+            if len(self.lgkm) >= MAX_LGKMCNT:
+                retired += self.wait(None, MAX_LGKMCNT - 1)
             self.lgkm.append(operation)
         self.registers |= operation.registers
+        return retired
 
     def wait(self, vmcnt: int | None, lgkmcnt: int | None) -> list[Operation]:
         """Retire what the counts guarantee; returns it, oldest first."""

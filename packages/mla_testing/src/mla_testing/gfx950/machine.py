@@ -58,8 +58,12 @@ class WaveGroup(Group):
     def active_count(self) -> int:
         return self.count * LANES if self.em is None else int(np.count_nonzero(self.em))
 
+    def issue(self, operation: Operation) -> None:
+        for retired in self.outstanding.issue(operation):
+            self.machine.retire(retired)
+
     def issue_lds(self, registers: int, touches: list) -> None:
-        self.outstanding.issue(Operation(Kind.LDS, self.step, registers, tuple(touches)))
+        self.issue(Operation(Kind.LDS, self.step, registers, tuple(touches)))
 
     def wait(self, vmcnt: int | None, lgkmcnt: int | None) -> None:
         for operation in self.outstanding.wait(vmcnt, lgkmcnt):

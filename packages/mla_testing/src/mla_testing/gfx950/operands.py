@@ -4,6 +4,7 @@ An accessor is a function ``group -> array`` whose result broadcasts to ``[waves
 SGPR is a column ``[waves, 1]`` and an immediate is a NumPy scalar.
 """
 
+import functools
 import re
 import struct
 from collections.abc import Callable
@@ -54,6 +55,7 @@ class Register:
         return Registers(((1 << self.count) - 1) << first)
 
 
+@functools.cache
 def parse_register(text: str) -> Register | None:
     """``v3``, ``a[0:3]``, ``s[4:5]``, ``vcc``...; None for anything that is not a register."""
     match = re.fullmatch(r"([vsa])(\d+)", text) or re.fullmatch(r"([vsa])\[(\d+):(\d+)\]", text)
@@ -134,6 +136,7 @@ def is_register_load(item: Instruction) -> bool:
     return memory and not item.has("lds") and "_lds_" not in item.opcode
 
 
+@functools.cache
 def strip_modifiers(text: str) -> tuple[bool, bool, str]:
     """Split ``-|v1|`` into (negate, absolute, ``v1``). A leading minus of a number belongs to the number."""
     negate = absolute = False

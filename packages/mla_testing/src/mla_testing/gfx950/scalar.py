@@ -458,6 +458,6 @@ def load(item: Instruction, labels: Labels) -> Executor:
         g.note_global_read(address, 4 * count, None)
         g.s_file[d : d + count] = data.T
         g.bytes_read += data.nbytes
-        g.outstanding.issue(Operation(Kind.SMEM, g.step, filled))
+        g.issue(Operation(Kind.SMEM, g.step, filled))
 
     return execute

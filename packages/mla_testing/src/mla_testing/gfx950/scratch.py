@@ -88,7 +88,7 @@ def scratch_load(item: Instruction, labels: Labels) -> Executor:
             value = (_words(g, address, 0) >> _shift(address)) & U32((1 << 8 * size) - 1)
             value = sign_extend(value, size) if signed else value
             g.write(d, merge_half(g.v[d], value, half == "high") if half else value)
-        g.outstanding.issue(Operation(Kind.VMEM, g.step, filled))
+        g.issue(Operation(Kind.VMEM, g.step, filled))
 
     return execute
 
@@ -110,6 +110,6 @@ def scratch_store(item: Instruction, labels: Labels) -> Executor:
             shift = _shift(address)
             mask = U32((1 << 8 * size) - 1) << shift
             _put_words(g, address, 0, (_words(g, address, 0) & ~mask) | ((value << shift) & mask))
-        g.outstanding.issue(Operation(Kind.VMEM, g.step))
+        g.issue(Operation(Kind.VMEM, g.step))
 
     return execute

@@ -131,4 +131,4 @@ def load_to_lds(g, item: Instruction, kind: str, address: np.ndarray, active: np
         g.lds.write(index, width, data[write], stamp, g.step)
         touches = (LdsTouch(Footprint.DMA, index, slot, width),)
     g.bytes_read += g.count * 64 * size
-    g.outstanding.issue(Operation(Kind.VMEM, g.step, 0, touches))
+    g.issue(Operation(Kind.VMEM, g.step, 0, touches))
