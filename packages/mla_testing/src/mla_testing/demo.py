@@ -23,6 +23,7 @@ from mla_testing.console import make_console, make_progress, make_table
 from mla_testing.machine import Machine
 from mla_testing.operations import Inputs, call, problem_of
 from mla_testing.paged_cache import paged_cache
+from mla_testing.quiet_exit import silence_leak_report
 from mla_testing.varlen import varlen
 
 
@@ -112,6 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--cpu", action="store_true", help="plain torch on the CPU, even where a GPU is")
     options = parser.parse_args(arguments)
+    if arguments is None:
+        silence_leak_report()
     machine = Machine.cpu() if options.cpu else Machine.best()
     console = make_console()
     console.print(f"MLA on {machine.versions()}")

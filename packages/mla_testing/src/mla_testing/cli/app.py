@@ -13,6 +13,7 @@ import typer
 
 from mla_core.errors import MLAError
 from mla_testing.cli import bench, check, compile, explain
+from mla_testing.quiet_exit import silence_leak_report
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # of click, or of the copy that newer typers carry
 
@@ -32,6 +33,8 @@ app.command("check")(check.check)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `mla` with `arguments` (default: the process's own) and returns its exit status."""
+    if arguments is None:
+        silence_leak_report()
     command = typer.main.get_command(app)
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
