@@ -15,6 +15,7 @@ from mla_core.target import Target
 from mla_testing.aot import manifest
 from mla_testing.aot.catalog import CatalogEntry
 from mla_testing.aot.row import CompiledRow, row_of
+from mla_testing.quiet_exit import silence_leak_report
 
 
 def compile_all(entries: Sequence[CatalogEntry], *, jobs: int = 1, out: Path | None = None) -> Iterator[CompiledRow]:
@@ -32,7 +33,8 @@ def compile_all(entries: Sequence[CatalogEntry], *, jobs: int = 1, out: Path | N
         return
     # Fork would copy the threads of torch and of the compiler in an unknown state.
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(min(jobs, len(entries)), mp_context=context) as pool:
+    workers = min(jobs, len(entries))
+    with concurrent.futures.ProcessPoolExecutor(workers, context, initializer=silence_leak_report) as pool:
         futures = [pool.submit(compile_entry, entry, out) for entry in entries]
         for future in concurrent.futures.as_completed(futures):
             yield future.result()
