@@ -130,3 +130,10 @@ def compute_rank(turn, DIES: gl.constexpr):
     if turn % 2 == 1:
         place = programs - DIES - place + 2 * (place % DIES)
     return turn * programs + place
+
+
+@gluon.jit
+def compute_turns(ranks, DIES: gl.constexpr):
+    """Turns of this workgroup that have a rank below `ranks`: the last one may be short."""
+    whole = ranks // gl.num_programs(0)
+    return whole + gl.where(compute_rank(whole, DIES) < ranks, 1, 0)

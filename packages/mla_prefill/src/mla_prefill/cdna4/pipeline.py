@@ -30,13 +30,14 @@ from mla_core.stages.online_softmax import (
     compute_row_sum,
     compute_scaled_row_max,
 )
-from mla_core.stages.row_mask import compute_masked_scores, compute_visible_values
+from mla_core.stages.row_mask import compute_visible_values
 from mla_core.stages.varlen import (
     TOP_LEVEL,
     compute_next_level,
     compute_rank,
     compute_tile,
     compute_total_tiles,
+    compute_turns,
 )
 from mla_prefill.cdna4.config import ROWS_PER_WAVE as _ROWS_PER_WAVE
 from mla_prefill.cdna4.config import STAGES as _STAGES
@@ -53,6 +54,8 @@ V_DIM = gl.constexpr(V_HEAD_DIM)
 K_PADDING = gl.constexpr(KEY_PADDING)
 V_PADDING = gl.constexpr(VALUE_PADDING)
 ROWS = gl.constexpr(_ROWS_PER_WAVE)
+SIGN_BIT = gl.constexpr(-(2**31))
+INFINITY_BITS = gl.constexpr(0x7F800000)  # of fp32
 K_WIDTH = gl.constexpr(8)  # consecutive k elements a lane holds of Q and K: one 16-byte read
 P_WIDTH = gl.constexpr(4)  # of P and V: what a lane holds of S, so that P needs no exchange between lanes
 
@@ -130,13 +133,21 @@ class KeyValueRing:
         return cdna4.mfma(q_rope, k_rope, cdna4.mfma(q_nope, k_nope, zero))
 
     @gluon.jit
-    def compute_output(self, slot, probabilities, output, remaining, TAIL: gl.constexpr):
-        """O + P V. TAIL: rows of V from `remaining` on are zeroed first, whatever LDS holds there."""
-        operand: gl.constexpr = operand_layout(1, gl.num_warps(), P_WIDTH)
-        v = async_copy.load_shared_relaxed(self.v.index(slot), operand)
-        if TAIL:
-            token = gl.arange(0, self.BLOCK_N, layout=gl.SliceLayout(1, operand))
-            v = compute_visible_values(v, token[:, None], remaining)
+    def clear_tail(self, slot, remaining):
+        """Zeroes the rows of a V tile from `remaining` on, whatever LDS holds there: 0 times NaN would be NaN.
+
+        Each lane clears what it copied, and all waves wait for each other.
+        """
+        layout: gl.constexpr = flat_copy_layout(self.BLOCK_N, V_DIM, gl.num_warps())
+        tile = self.v.index(slot)
+        token = gl.arange(0, self.BLOCK_N, layout=gl.SliceLayout(1, layout))
+        tile.store(compute_visible_values(tile.load(layout), token[:, None], remaining))
+        wait_all_waves()
+
+    @gluon.jit
+    def compute_output(self, slot, probabilities, output):
+        """O + P V."""
+        v = async_copy.load_shared_relaxed(self.v.index(slot), operand_layout(1, gl.num_warps(), P_WIDTH))
         p = gl.convert_layout(probabilities.to(v.dtype), operand_layout(0, gl.num_warps(), P_WIDTH))
         return cdna4.mfma(p, v, output)
 
@@ -157,14 +168,26 @@ def make_ring(dtype: gl.constexpr, K_STRIDE: gl.constexpr, V_STRIDE: gl.constexp
 
 
 @gluon.jit
+def compute_capped_products(products, visible):
+    """`products [rows, keys]` where key < visible `[rows]`, else -inf, whatever they were (NaN too).
+
+    The sign of visible - 1 - key becomes that of an infinity, and the smaller of the two is taken (IEEE 754 minNum
+    ignores a NaN). A comparison instead would hold a mask of 64 lanes in scalar registers for each key of a lane, all at once.
+    """
+    key = gl.arange(0, products.shape[1], layout=gl.SliceLayout(0, products.type.layout))
+    sign = ((visible - 1)[:, None] - key[None, :]) & SIGN_BIT
+    cap = (sign | INFINITY_BITS).to(gl.float32, bitcast=True)
+    return gl.minimum(products, cap)
+
+
+@gluon.jit
 def compute_softmax(products, row_max, row_sum, output, scale_log2, visible, MASKED: gl.constexpr):
     """Online softmax of one tile: (P, row_max, row_sum, output rescaled to the new row_max).
 
     visible `[block_m]`: keys of this tile that each row sees, read where MASKED.
     """
     if MASKED:
-        key = gl.arange(0, products.shape[1], layout=gl.SliceLayout(0, products.type.layout))
-        products = compute_masked_scores(products, key[None, :], visible[:, None])
+        products = compute_capped_products(products, visible)
     new_max = compute_scaled_row_max(products, scale_log2, row_max)
     decay = compute_decay(row_max, new_max)
     probabilities = compute_probabilities(products * scale_log2, new_max)
@@ -251,8 +274,10 @@ def attend(ring, here, ahead, free, q_nope, q_rope, k_base, v_base, kv_len, firs
         here, ahead, free = ahead, free, here
     async_copy.wait_group(0)
     done = (steps - 1) * BLOCK_N
+    if kv_len - done < BLOCK_N:
+        ring.clear_tail(here, kv_len - done)
     p, row_max, row_sum, output = compute_softmax(s, row_max, row_sum, output, scale_log2, visible - done, True)
-    output = ring.compute_output(here, p, output, kv_len - done, True)
+    output = ring.compute_output(here, p, output)
     return here, ahead, free, output, row_max, row_sum
 
 
@@ -274,7 +299,7 @@ def step(
     p, row_max, row_sum, output = compute_softmax(
         s, row_max, row_sum, output, scale_log2, visible - t * BLOCK_N, MASKED
     )
-    output = ring.compute_output(here, p, output, 0, False)
+    output = ring.compute_output(here, p, output)
     k_base += BLOCK_N * ring.K_STRIDE
     v_base += BLOCK_N * ring.V_STRIDE
     return s_next, k_base, v_base, row_max, row_sum, output
@@ -317,50 +342,49 @@ def prefill(
     level = TOP_LEVEL
     before = 0  # tiles (of one head) above `level`
     count = 0  # tiles on it
-    for turn in range(0, (total + gl.num_programs(0) - 1) // gl.num_programs(0)):
+    for turn in range(0, compute_turns(total, DIES)):
         rank = compute_rank(turn, DIES)
-        if rank < total:
-            place = rank // HEADS
-            head = rank % HEADS
-            while place >= before + count:
-                before += count
-                ceiling = level
-                level, count = compute_next_level(
-                    ceiling, cu_seqlens_q_ptr, cu_seqlens_kv_ptr, batch, BLOCK_M, IS_CAUSAL
-                )
-            sequence, tile = compute_tile(
-                place - before, level, ceiling, cu_seqlens_q_ptr, cu_seqlens_kv_ptr, batch, BLOCK_M, IS_CAUSAL
+        place = rank // HEADS
+        head = rank % HEADS
+        while place >= before + count:
+            before += count
+            ceiling = level
+            level, count = compute_next_level(
+                ceiling, cu_seqlens_q_ptr, cu_seqlens_kv_ptr, batch, BLOCK_M, IS_CAUSAL
             )
-            q_start = gl.load(cu_seqlens_q_ptr + sequence)
-            q_len = gl.load(cu_seqlens_q_ptr + sequence + 1) - q_start
-            kv_start = gl.load(cu_seqlens_kv_ptr + sequence)
-            kv_len = gl.load(cu_seqlens_kv_ptr + sequence + 1) - kv_start
-            row = tile * BLOCK_M
-            rows = gl.minimum(q_len - row, BLOCK_M)
-            if IS_CAUSAL:
-                first_visible = row + 1 + kv_len - q_len
-                last_visible = gl.maximum(first_visible + rows - 1, 0)
-            else:
-                first_visible = kv_len
-                last_visible = kv_len
-            steps = gl.maximum((last_visible + BLOCK_N - 1) // BLOCK_N, 1)
+        sequence, tile = compute_tile(
+            place - before, level, ceiling, cu_seqlens_q_ptr, cu_seqlens_kv_ptr, batch, BLOCK_M, IS_CAUSAL
+        )
+        q_start = gl.load(cu_seqlens_q_ptr + sequence)
+        q_len = gl.load(cu_seqlens_q_ptr + sequence + 1) - q_start
+        kv_start = gl.load(cu_seqlens_kv_ptr + sequence)
+        kv_len = gl.load(cu_seqlens_kv_ptr + sequence + 1) - kv_start
+        row = tile * BLOCK_M
+        rows = gl.minimum(q_len - row, BLOCK_M)
+        if IS_CAUSAL:
+            first_visible = row + 1 + kv_len - q_len
+            last_visible = gl.maximum(first_visible + rows - 1, 0)
+        else:
+            first_visible = kv_len
+            last_visible = kv_len
+        steps = gl.maximum((last_visible + BLOCK_N - 1) // BLOCK_N, 1)
 
-            token = (q_start + row).to(gl.int64)
-            kv_token = kv_start.to(gl.int64)
-            kv_head = (head // GROUP).to(gl.int64)
-            q_base = q_ptr + token * Q_STRIDE + head.to(gl.int64) * q_head * COPY_ELEMENTS
-            k_base = k_ptr + kv_token * K_STRIDE + kv_head * k_head * COPY_ELEMENTS
-            v_base = v_ptr + kv_token * V_STRIDE + kv_head * v_head * COPY_ELEMENTS
-            q_nope = load_queries(q_base, Q_STRIDE, NOPE, 0, rows, BLOCK_M, NEGATE)
-            q_rope = load_queries(q_base, Q_STRIDE, ROPE, NOPE, rows, BLOCK_M, NEGATE)
-            here, ahead, free, output, row_max, row_sum = attend(
-                ring, here, ahead, free, q_nope, q_rope, k_base, v_base, kv_len, first_visible, steps, scale_log2,
-                IS_CAUSAL,
-            )  # fmt: skip
-            factor, lse = compute_normalisation(row_max, row_sum)
-            out_base = out_ptr + token * OUT_STRIDE + head.to(gl.int64) * out_head * COPY_ELEMENTS
-            store_rows(out_base, OUT_STRIDE, output * factor[:, None], rows)
-            if RETURN_LSE:
-                lse_row = gl.arange(0, BLOCK_M, layout=lse.type.layout)
-                cdna4.buffer_store(lse, lse_ptr + token * HEADS + head, lse_row * HEADS, mask=lse_row < rows)
-            wait_all_waves()  # the next tile's copies overwrite what some wave may still read
+        token = (q_start + row).to(gl.int64)
+        kv_token = kv_start.to(gl.int64)
+        kv_head = (head // GROUP).to(gl.int64)
+        q_base = q_ptr + token * Q_STRIDE + head.to(gl.int64) * q_head * COPY_ELEMENTS
+        k_base = k_ptr + kv_token * K_STRIDE + kv_head * k_head * COPY_ELEMENTS
+        v_base = v_ptr + kv_token * V_STRIDE + kv_head * v_head * COPY_ELEMENTS
+        q_nope = load_queries(q_base, Q_STRIDE, NOPE, 0, rows, BLOCK_M, NEGATE)
+        q_rope = load_queries(q_base, Q_STRIDE, ROPE, NOPE, rows, BLOCK_M, NEGATE)
+        here, ahead, free, output, row_max, row_sum = attend(
+            ring, here, ahead, free, q_nope, q_rope, k_base, v_base, kv_len, first_visible, steps, scale_log2,
+            IS_CAUSAL,
+        )  # fmt: skip
+        factor, lse = compute_normalisation(row_max, row_sum)
+        out_base = out_ptr + token * OUT_STRIDE + head.to(gl.int64) * out_head * COPY_ELEMENTS
+        store_rows(out_base, OUT_STRIDE, output * factor[:, None], rows)
+        if RETURN_LSE:
+            lse_row = gl.arange(0, BLOCK_M, layout=lse.type.layout)
+            cdna4.buffer_store(lse, lse_ptr + token * HEADS + head, lse_row * HEADS, mask=lse_row < rows)
+        wait_all_waves()  # the next tile's copies overwrite what some wave may still read
