@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
+from collections.abc import Callable
 
 import attrs
 
 from mla_core import registry
 from mla_core.errors import ArgumentError
-from mla_testing.suites import OPERATIONS, SUBSETS, cases, find, run_case
+from mla_testing.machine import Machine
+from mla_testing.suites import CHECKS, OPERATIONS, SUBSETS, Case, Report, cases, find, run_case
+from mla_testing.suites.runners import EmulatedRunner
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--subset", choices=SUBSETS, default="smoke")
     parser.add_argument("--case", action="append", help="run this case only (may be repeated)")
     parser.add_argument("--solution", action="append", help="default: every registered one")
-    parser.add_argument("--device", default="cpu", help="torch device, default cpu")
+    parser.add_argument("--device", default="cpu", help="torch device (default cpu), or gfx950 to emulate one")
     parser.add_argument("--list", action="store_true", help="print the ids and stop")
     parser.add_argument("--serve", action="store_true", help="answer JSON requests on stdin, line by line")
     options = parser.parse_args(arguments)
@@ -33,13 +37,17 @@ def main(arguments: list[str] | None = None) -> int:
     if not chosen:
         operations = [options.operation] if options.operation else list(OPERATIONS)
         chosen = [case for operation in operations for case in cases(operation, options.subset)]
+    emulator = Machine.emulator()
+    run: Callable[[Case, str], Report] = functools.partial(run_case, device=options.device)
+    if emulator is not None and options.device == emulator.target.arch:
+        run = EmulatedRunner(emulator, checks=tuple(CHECKS)).run
     ran = failed = 0
     for case in chosen:
         if options.list:
             print(case.id)
             continue
         for solution in options.solution or [entry.name for entry in registry.solutions(case.operation)]:
-            report = run_case(case, solution, options.device)
+            report = run(case, solution)
             print(report, flush=True)
             ran += not report.skipped
             failed += not report.ok

@@ -124,9 +124,9 @@ def smoke() -> tuple[PrefillCase, ...]:
     return (
         PrefillCase(heads=2, first=1),
         PrefillCase(heads=1, group=2, first=2, batch=2, keys="longer", layout="padded_rows"),
-        PrefillCase(heads=2, first=3, batch=2, keys="shorter", layout="outer_swapped", dtype="fp16"),
+        PrefillCase(heads=2, first=3, batch=2, keys="shorter", layout="outer_swapped", dtype="fp16", scale=-1.0),
         PrefillCase(heads=5, first=5, batch=5, keys="mixed", is_causal=False, layout="interleaved"),
-        PrefillCase(heads=1, first=6, batch=3, keys="mixed", layout="misaligned", scale=-1.0),
+        PrefillCase(heads=1, first=6, batch=3, keys="mixed", layout="misaligned"),
     )
 
 

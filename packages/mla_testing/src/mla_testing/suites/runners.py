@@ -28,14 +28,20 @@ TYPICAL = {
 """A plain problem of each operation: a solution that refuses it on a target does not run there."""
 
 
+EMULATED_COMPUTE_UNITS = 8
+"""Of the emulated GPU, one for each of its dies: persistent grids and numbers of splits stay small."""
+
+
 class Runner(Protocol):
-    """A place where solutions run.
+    """A place where solutions run."""
 
-    Attributes: `name`, short, for test ids; `subsets`, the subsets of cases that are quick enough there.
-    """
+    @property
+    def name(self) -> str:
+        """Short, for test ids."""
 
-    name: str
-    subsets: tuple[str, ...]
+    @property
+    def subsets(self) -> tuple[str, ...]:
+        """The subsets of cases that are quick enough here."""
 
     def solutions(self, operation: str) -> tuple[str, ...]:
         """Names of the registered solutions that run here."""
@@ -49,21 +55,52 @@ class Runner(Protocol):
 
 @attrs.define
 class NativeRunner:
-    """This process, on a real machine or on an emulated GPU."""
+    """This process, on a real machine."""
 
     name: str
     machine: Machine
-    subsets: tuple[str, ...]
-    without: tuple[str, ...] = ()
+    subsets: tuple[str, ...] = ("full", "large")
 
     def solutions(self, operation: str) -> tuple[str, ...]:
-        """Those that support a typical problem on the machine's target, but the ones left out."""
-        return _supporting(operation, self.machine.target, self.without)
+        """Those that support a typical problem on the machine's target."""
+        return _supporting(operation, self.machine.target)
 
     def run(self, case: Case, solution: str) -> Report:
-        """Runs the case with the machine current."""
-        with self.machine.session():
-            return run_case(case, solution, self.machine.device)
+        """Runs the case on the machine."""
+        return run_case(case, solution, self.machine.device)
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+@attrs.define
+class EmulatedRunner:
+    """This process, on an emulated GPU: seconds for each call, so few cases and few checks.
+
+    Attributes:
+        portable: whether solutions run too that any GPU could run; they are covered elsewhere.
+    """
+
+    machine: Machine
+    portable: bool = False
+    checks: tuple[str, ...] = ("accuracy",)
+    subsets: tuple[str, ...] = ("smoke",)
+
+    @property
+    def name(self) -> str:
+        """The architecture, said to be emulated."""
+        return f"{self.machine.target.arch}-emulated"
+
+    def solutions(self, operation: str) -> tuple[str, ...]:
+        """Those that support a typical problem on the emulated target, without those that need no GPU."""
+        elsewhere = _supporting(operation, Target.named("cpu" if self.portable else "generic"))
+        return _supporting(operation, self.machine.target, without=elsewhere)
+
+    def run(self, case: Case, solution: str) -> Report:
+        """Runs the case in the emulator."""
+        with self.machine.session(compute_units=EMULATED_COMPUTE_UNITS):
+            report = run_case(case, solution, self.machine.device, self.checks)
+        return attrs.evolve(report, device=self.machine.target.arch)
 
     def close(self) -> None:
         """Nothing was started."""
@@ -84,9 +121,9 @@ class InterpretedRunner:
     def solutions(self, operation: str) -> tuple[str, ...]:
         """Those that the interpreter makes available on a CPU, beside the native ones."""
         cpu = Target.named("cpu")
-        native = _supporting(operation, cpu, ())
+        native = _supporting(operation, cpu)
         with _environment("TRITON_INTERPRET", "1"):
-            return _supporting(operation, cpu, native)
+            return _supporting(operation, cpu, without=native)
 
     def run(self, case: Case, solution: str) -> Report:
         """Sends the case to the process and waits for its report."""
@@ -135,22 +172,16 @@ def runners_for(target: str) -> tuple[Runner, ...]:
     Raises ArgumentError for a target that is neither here nor emulated.
     """
     gpu, emulator = Machine.gpu(), Machine.emulator()
-    native = NativeRunner("cpu", Machine.cpu(), ("full", "large"))
-    real = () if gpu is None else (NativeRunner(gpu.target.arch, gpu, ("full", "large")),)
-    # What runs on any machine is covered natively; in the emulator it would only take time.
-    emulated = (
-        ()
-        if emulator is None
-        else (NativeRunner(f"{emulator.target.arch}-emulated", emulator, ("smoke",), ("torch",)),)
-    )
+    native = NativeRunner("cpu", Machine.cpu())
+    real = () if gpu is None else (NativeRunner(gpu.target.arch, gpu),)
     if target == "cpu":
         return (native, InterpretedRunner())
     if target == "auto":
-        return real or (native, InterpretedRunner(), *emulated)
+        return real or (native, InterpretedRunner(), *([EmulatedRunner(emulator)] if emulator is not None else ()))
     if gpu is not None and target in ("cuda", gpu.target.arch):
         return real
     if emulator is not None and target == emulator.target.arch:
-        return emulated
+        return (EmulatedRunner(emulator, portable=True, checks=("accuracy", "without_lse", "outputs", "shuffled")),)
     here = ["auto", "cpu", *(machine.target.arch for machine in (gpu, emulator) if machine is not None)]
     raise ArgumentError("target", repr(target), "one of " + ", ".join(here) + " on this machine")
 
@@ -163,7 +194,7 @@ def matrix(runner: Runner, operation: str) -> Iterator[tuple[str, Case]]:
                 yield solution, case
 
 
-def _supporting(operation: str, target: Target, without: tuple[str, ...]) -> tuple[str, ...]:
+def _supporting(operation: str, target: Target, without: tuple[str, ...] = ()) -> tuple[str, ...]:
     def supports(solution: Solution) -> bool:
         return solution.name not in without and bool(solution.supports(TYPICAL[operation], target))
 
