@@ -8,6 +8,7 @@ distribution.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import importlib.util
 import re
 
@@ -38,6 +39,21 @@ def missing(minimum: tuple[int, int] = MINIMUM) -> str:
         return f"needs Triton {wanted} or newer, and none is installed (pip install 'mla-core[triton]')"
     if found < minimum:
         return f"needs Triton {wanted} or newer, and {'.'.join(map(str, found))} is installed"
+    return ""
+
+
+def interpreter_missing() -> str:
+    """Why Triton's interpreter cannot run loops with bounds read from tensors; empty where it can.
+
+    Triton 3.6 converts one-element arrays to integers in a way that NumPy 2.4 forbids; 3.9 does not.
+    """
+    try:
+        numpy = importlib.metadata.version("numpy")
+    except importlib.metadata.PackageNotFoundError:
+        return "Triton's interpreter needs NumPy, and none is installed"
+    found = re.match(r"(\d+)\.(\d+)", numpy)
+    if found and (int(found[1]), int(found[2])) >= (2, 4) and (version() or MINIMUM) < (3, 9):
+        return f"Triton's interpreter needs Triton 3.9 or newer with NumPy {numpy}, or a NumPy older than 2.4"
     return ""
 
 

@@ -25,7 +25,7 @@ import triton
 import triton.language as tl
 
 from mla_core.compile import KernelSpec
-from mla_core.stages.triton_softmax import round_to
+from mla_core.stages.interpreted import round_to
 from mla_decode.problem import DecodeProblem
 
 SPLIT_TILES = (2, 8, 32, 128)
@@ -80,8 +80,8 @@ def merge_kernel(
     base = request * out_stride_request + token.to(tl.int64) * out_stride_token + head.to(tl.int64) * out_stride_head
     tl.store(out_ptr + base + column, round_to(out, out_ptr.dtype.element_ty, interpreted))
     if lse_ptr is not None:
-        if tl.program_id(1) == 0:
-            tl.store(lse_ptr + request * rows + row, tl.where(empty, float("-inf"), largest + tl.log(divisor)))
+        merged = tl.where(empty, float("-inf"), largest + tl.log(divisor))
+        tl.store(lse_ptr + request * rows + row, merged, mask=tl.program_id(1) == 0)
 
 
 @attrs.frozen

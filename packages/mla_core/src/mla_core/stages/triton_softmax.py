@@ -1,6 +1,6 @@
-"""Stages that the plain Triton kernels of both operations share: matrix products and the online softmax.
+"""The online softmax of the plain Triton kernels of both operations.
 
-The online softmax (Milakov and Gimelshein, arXiv:1805.02867) keeps, for each row, the largest logit seen so far and
+It (Milakov and Gimelshein, arXiv:1805.02867) keeps, for each row, the largest logit seen so far and
 the sum of exponentials relative to it. Logits here are raw products q . k; `scale_log2` = |softmax_scale| * log2(e)
 turns them into exponents of 2, so that one fused multiply-add and one exp2 make a probability. A negative
 softmax_scale negates the logits instead, so that the largest logit is always the one with the largest exponent;
@@ -23,31 +23,6 @@ SMALLEST_SCALE = 2.0**-126
 def split_scale(softmax_scale: float) -> tuple[float, bool]:
     """(scale_log2, negate) of a softmax_scale of either sign, as `compute_softmax` takes them."""
     return max(abs(softmax_scale) * math.log2(math.e), SMALLEST_SCALE), softmax_scale < 0
-
-
-@triton.jit
-def multiply(a, b, acc, interpreted: tl.constexpr):
-    """acc + a @ b in fp32. a `[M, K]` is rounded to the dtype of b `[K, N]`, as matrix instructions take it.
-
-    Triton's interpreter multiplies the bit patterns of bf16 operands; products of their fp32 values are the same
-    numbers as those of a matrix instruction.
-    """
-    if interpreted:
-        acc += tl.dot(a.to(tl.float32), b.to(tl.float32))
-    else:
-        acc = tl.dot(a.to(b.dtype), b, acc)
-    return acc
-
-
-@triton.jit
-def round_to(x, dtype: tl.constexpr, interpreted: tl.constexpr):
-    """fp32 x in `dtype`, rounded to nearest even, also by Triton's interpreter, which cuts bf16 off."""
-    if interpreted and dtype == tl.bfloat16:
-        bits = x.to(tl.uint32, bitcast=True)
-        nearest = tl.where(x == x, bits + 0x7FFF + ((bits >> 16) & 1), bits)
-        return (nearest >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
-    else:
-        return x.to(dtype)
 
 
 @triton.jit

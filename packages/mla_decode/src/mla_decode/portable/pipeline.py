@@ -20,12 +20,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from mla_core.stages.triton_softmax import (
-    compute_softmax,
-    finish_softmax,
-    multiply,
-    round_to,
-)
+from mla_core.stages.interpreted import multiply, round_to
+from mla_core.stages.triton_softmax import compute_softmax, finish_softmax
 
 
 @triton.jit
@@ -125,10 +121,7 @@ def decode_kernel(
     row = row_block * cfg.block_m + tl.arange(0, cfg.block_m)
     token = row // shape.heads
     in_tile = row < shape.rows
-    if is_split:
-        slot = (request * num_splits + split) * shape.rows + row
-    else:
-        slot = request * shape.rows + row
+    slot = (request * num_splits + split) * shape.rows + row  # num_splits is 1 where not is_split
 
     # Keys that a row sees grow with its query token: the tile's first token sees the fewest, its last one the most.
     keys = tl.minimum(tl.maximum(tl.load(cache_seqlens_ptr + request), 0), max_kv_tokens)
@@ -143,7 +136,7 @@ def decode_kernel(
         most += last_token - (shape.q_len - 1)
     first, last = split_span(keys, split, num_splits, split_tokens, cfg.block_n)
     last = tl.minimum(last, most)
-    if is_split:
+    if is_split:  # noqa: SIM102 (a constexpr condition, then one of the device)
         if last <= first:
             tl.store(lse_ptr + slot, tl.full([cfg.block_m], float("-inf"), tl.float32), mask=in_tile)
             return

@@ -1,4 +1,4 @@
-"""Program of the `triton` decode solution: from a Problem, a Target and a Config to strides, grid, scratch and launch."""
+"""Program of the `triton` decode solution: from Problem, Target and Config to strides, grid, scratch and launch."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from mla_decode.portable.config import TritonDecodeConfig
 from mla_decode.problem import KV_LORA_RANK, QK_ROPE_HEAD_DIM, DecodeProblem
 
 WGMMA_ARCH = "sm_90"
-"""Where Triton compiles `tl.dot` to matrix instructions of four warps, which take 64 rows and keep q in shared memory."""
+"""Where Triton compiles `tl.dot` to matrix instructions of four warps, which read their operands from shared memory."""
 
 WGMMA_ROWS = 64
 """Rows of such an instruction (PTX ISA, wgmma.mma_async: m64nNk16)."""

@@ -17,8 +17,12 @@ def supports(problem: DecodeProblem, target: Target) -> Verdict:
     missing = triton_support.missing()
     if missing:
         return no(missing)
-    if not target.is_gpu and not interpreting():
-        return no("runs on CPU tensors only in Triton's interpreter (TRITON_INTERPRET=1)")
+    if not target.is_gpu:
+        if not interpreting():
+            return no("runs on CPU tensors only in Triton's interpreter (TRITON_INTERPRET=1)")
+        missing = triton_support.interpreter_missing()
+        if missing:
+            return no(missing)
     return YES
 
 

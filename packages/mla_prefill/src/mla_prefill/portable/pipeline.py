@@ -21,14 +21,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from mla_core.stages.triton_softmax import compute_softmax, finish_softmax, multiply, round_to
+from mla_core.stages.interpreted import multiply, round_to
+from mla_core.stages.triton_softmax import compute_softmax, finish_softmax
 
 SEQUENCES = tl.constexpr(128)
 """Sequences that `find_tile` looks at together."""
 
 
 @triton.jit
-def find_tile(cu_seqlens_q_ptr, batch, tile, block_m: tl.constexpr):
+def find_tile(cu_seqlens_q_ptr, batch, tile, cfg: tl.constexpr):
     """(sequence, first row in it) of a tile; (-1, 0) for one before every sequence.
 
     Sequence i takes the tiles from cu_seqlens_q[i] // block_m + i on. The next one starts at least
@@ -39,10 +40,10 @@ def find_tile(cu_seqlens_q_ptr, batch, tile, block_m: tl.constexpr):
     for first in range(0, batch, SEQUENCES):
         index = first + tl.arange(0, SEQUENCES)
         begin = tl.load(cu_seqlens_q_ptr + index, mask=index < batch, other=0)
-        started += tl.sum(((begin // block_m + index <= tile) & (index < batch)).to(tl.int32), axis=0)
+        started += tl.sum(((begin // cfg.block_m + index <= tile) & (index < batch)).to(tl.int32), axis=0)
     sequence = started - 1
     begin = tl.load(cu_seqlens_q_ptr + tl.maximum(sequence, 0))
-    return sequence, (tile - begin // block_m - sequence) * block_m
+    return sequence, (tile - begin // cfg.block_m - sequence) * cfg.block_m
 
 
 @triton.jit
@@ -108,7 +109,7 @@ def prefill_kernel(
     the last one down, since the last rows of a causal sequence see the most keys."""
     head = tl.program_id(0) // tiles
     tile = tiles - 1 - tl.program_id(0) % tiles
-    sequence, first_row = find_tile(cu_seqlens_q_ptr, batch, tile, cfg.block_m)
+    sequence, first_row = find_tile(cu_seqlens_q_ptr, batch, tile, cfg)
     if sequence < 0:
         return
     q_begin = tl.load(cu_seqlens_q_ptr + sequence)
