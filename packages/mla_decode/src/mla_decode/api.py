@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
-from mla_core.dispatch import registry
+from mla_core.dispatch import Program, registry
+from mla_core.errors import ArgumentError, UnsupportedError
 from mla_core.program_cache import MISSING, ProgramCache, signature_key
 from mla_core.target import Target
 from mla_decode.ops import traced
+from mla_decode.plan import DecodePlan
 from mla_decode.problem import KV_LORA_RANK, QK_ROPE_HEAD_DIM, check_outputs, pool_view, validate
 
 _programs = ProgramCache()
@@ -36,6 +38,7 @@ def mla_decode_with_kvcache(
     lse_out: torch.Tensor | None = None,
     solution: str | None = None,
     config: Any = None,
+    plan: DecodePlan | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Absorbed MLA attention of q against a paged compressed KV cache.
 
@@ -62,6 +65,7 @@ def mla_decode_with_kvcache(
         lse_out: `[batch, q_len, heads]` fp32, contiguous; only with `return_lse`.
         solution: name of a registered solution to use; None lets dispatch choose.
         config: a Config of that solution to use instead of its own choice.
+        plan: what `mla_decode_plan` made for the same lengths and shapes, so that layers share it; None makes one.
 
     Returns:
         out, or (out, lse) with lse `[batch, q_len, heads]` fp32. A row with no visible key has out 0 and lse -inf.
@@ -72,10 +76,13 @@ def mla_decode_with_kvcache(
 
     Raises:
         ArgumentError: an argument's type, shape, dtype, device or stride; names it, its value and what is allowed.
+            Also a plan that was made for other shapes or another solution.
         ConfigError: `config` is of another solution, or contradicts the problem.
         UnsupportedError: `solution` cannot serve this problem, and why.
     """
     if torch.compiler.is_compiling():
+        if plan is not None:
+            raise UnsupportedError("plan is given while tracing; allowed: None (or call it untraced)")
         return traced(
             q,
             kv_cache,
@@ -127,6 +134,71 @@ def mla_decode_with_kvcache(
         result.zero_()
         if lse is not None:
             lse.fill_(float("-inf"))
-    else:
+    elif plan is None or plan.words is None:
         program.launch(q, kv_cache, page_table, cache_seqlens, result, lse, softmax_scale)
+    else:
+        _check_plan(program, plan)
+        program.launch(q, kv_cache, page_table, cache_seqlens, result, lse, softmax_scale, plan)
     return (result, lse) if return_lse else result
+
+
+def mla_decode_plan(
+    q: torch.Tensor,
+    kv_cache: torch.Tensor,
+    page_table: torch.Tensor,
+    cache_seqlens: torch.Tensor,
+    *,
+    max_seqlen_k: int | None = None,
+    causal: bool = True,
+    return_lse: bool = False,
+    solution: str | None = None,
+    config: Any = None,
+    plan: DecodePlan | None = None,
+) -> DecodePlan:
+    """What every layer's `mla_decode_with_kvcache` of one decode step needs to know of the lengths, made once.
+
+    The arguments are those of the calls that will use the plan; of the tensors only `cache_seqlens` is read, by a kernel
+    on the current stream. The call never waits for the device. A plan serves one stream at a time.
+
+    Args:
+        plan: one to fill again, in place, for the same shapes and other lengths: a captured graph that holds it (whether
+            the filling is captured too or not) replays correctly. None allocates one.
+
+    Returns:
+        The plan; one without contents for a solution that plans nothing.
+
+    Raises:
+        ArgumentError: as `mla_decode_with_kvcache`; also a `plan` of other shapes or another solution.
+        ConfigError, UnsupportedError: as `mla_decode_with_kvcache`.
+    """
+    kv_cache = pool_view(kv_cache)
+    problem, _ = validate(
+        q,
+        kv_cache,
+        page_table,
+        cache_seqlens,
+        softmax_scale=1.0,
+        max_seqlen_k=max_seqlen_k,
+        kv_lora_rank=KV_LORA_RANK,
+        qk_rope_head_dim=QK_ROPE_HEAD_DIM,
+        causal=causal,
+        logit_cap=0.0,
+        return_lse=return_lse,
+        out=None,
+        lse_out=None,
+    )
+    program: Any = registry.program(problem, Target.current(q.device), solution=solution, config=config)
+    if problem.is_empty or not hasattr(program, "fill_plan"):
+        return DecodePlan(key=(), words=None)
+    if plan is None:
+        plan = program.make_plan(q.device)
+    _check_plan(program, plan)
+    program.fill_plan(plan, cache_seqlens)
+    return plan
+
+
+def _check_plan(program: Program, plan: DecodePlan) -> None:
+    """Refuses a plan that the program did not make and could not have made."""
+    expected = getattr(program, "plan_key", ())
+    if plan.key != expected:
+        raise ArgumentError("plan", plan.key, f"{expected}, what mla_decode_plan makes for this call")

@@ -22,6 +22,7 @@ from mla_core.stages.online_softmax import (
     compute_row_max,
 )
 from mla_core.stages.row_mask import compute_masked_scores, compute_visible_values
+from mla_core.stages.uniform import keep_in_lanes
 from mla_decode.cdna4.paged_tile import TILE_TOKENS, async_copy, view_tile
 
 QK_WIDTH = gl.constexpr(8)
@@ -141,8 +142,9 @@ def concatenate_values(first, second):
 
 
 @gluon.jit
-def _key_positions(step, layout: gl.constexpr, cfg: gl.constexpr, axis: gl.constexpr):
-    """Positions of a step's keys along `axis` of a `[groups, rows, keys]` or `[groups, keys, columns]` tensor.
+def _key_numbers(layout: gl.constexpr, cfg: gl.constexpr, axis: gl.constexpr):
+    """Number of each of a step's keys, by position, along `axis` of a tensor `[groups, rows, keys]` (2) or
+    `[groups, keys, columns]` (1).
 
     Key j of group g is token `j % group_tokens` of the group in tile `j // group_tokens` of the step.
     """
@@ -150,8 +152,15 @@ def _key_positions(step, layout: gl.constexpr, cfg: gl.constexpr, axis: gl.const
     group = gl.arange(0, cfg.groups, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
     key = gl.arange(0, cfg.step_keys, layout=gl.SliceLayout(0, gl.SliceLayout(other, layout)))
     key = gl.expand_dims(gl.expand_dims(key, 0), other)
-    first = step * cfg.step_tokens
-    return first + key // cfg.group_tokens * TILE_TOKENS + group * cfg.group_tokens + key % cfg.group_tokens
+    return key // cfg.group_tokens * TILE_TOKENS + group * cfg.group_tokens + key % cfg.group_tokens
+
+
+@gluon.jit
+def clear_tail(values, step, seqlen, cfg: gl.constexpr):
+    """V of a step with 0 behind the end of the sequence: there P is 0, and 0 times what a free row holds may be NaN."""
+    layout: gl.constexpr = values.type.layout
+    visible = keep_in_lanes(seqlen - step * cfg.step_tokens)
+    return compute_visible_values(values, _key_numbers(layout, cfg, 1), visible)
 
 
 @gluon.jit
@@ -161,9 +170,8 @@ def compute_step(state, scores, values, step, keys, masked: gl.constexpr, cfg: g
     p_layout: gl.constexpr = gl.DotOperandLayout(0, mma, k_width=PV_WIDTH)
     scores = scores * keys.scale_log2
     if masked:
-        scores = compute_masked_scores(scores, _key_positions(step, mma, cfg, 2), keys.visible)
-        v_layout: gl.constexpr = values.type.layout
-        values = compute_visible_values(values, _key_positions(step, v_layout, cfg, 1), keys.seqlen)
+        visible = keep_in_lanes(keys.visible - step * cfg.step_tokens)
+        scores = compute_masked_scores(scores, _key_numbers(mma, cfg, 2), visible)
     row_max = compute_row_max(scores, state.row_max)
     decay = compute_decay(state.row_max, row_max)
     p = compute_probabilities(scores, row_max)

@@ -12,7 +12,7 @@ from triton.experimental.gluon import language as gl
 
 from mla_core.stages.row_mask import compute_visible_keys
 from mla_core.stages.split_plan import PLAN_LANES, compute_item_steps, compute_split_plan, compute_splits, find_item
-from mla_core.stages.uniform import make_uniform
+from mla_core.stages.uniform import keep_here, make_uniform
 from mla_decode.cdna4.attention import Keys, load_query, start_softmax
 from mla_decode.cdna4.epilogue import compute_rows, store_partial, store_result
 from mla_decode.cdna4.loops import attend_private_tiles, attend_shared_tiles
@@ -94,9 +94,11 @@ def decode(
             if (item == first_item) & (first_row == 0):
                 gl.store(item_ranges + 2 * request, first_item)
                 gl.store(item_ranges + 2 * request + 1, splits)
+            first_row = keep_here(first_row)
             rows, row_lse = attend(
                 q, kv_cache, page_table + request.to(gl.int64) * page_table_stride, request, first_row, seqlen, begin, end, scale_log2, cfg, geo
             )
+            first_row = keep_here(first_row)
             if splits == 1:
                 store_result(rows, row_lse, out, lse, request, first_row, geo)
             else:

@@ -23,7 +23,9 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from mla_core.stages.uniform import keep_here
 from mla_decode.cdna4.attention import (
+    clear_tail,
     compute_step,
     concatenate_keys,
     concatenate_values,
@@ -37,24 +39,25 @@ from mla_decode.cdna4.paged_tile import allocate_stages, async_copy, issue_tile,
 def attend_private_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.constexpr, geo: gl.constexpr):
     """Softmax state of steps [begin, end), begin < end; steps below unmasked_end < end are seen whole by every row."""
     dtype: gl.constexpr = keys.kv_cache.dtype.element_ty
+    origin = keep_here(0)
     a = allocate_stages(dtype, 1, geo)
     b = allocate_stages(dtype, 1, geo)
-    issue_tile(a.at(begin >> 31), keys.kv_cache, load_page_ids(keys.table_row, 2 * begin, keys.seqlen, cfg, geo), 2 * begin, keys.seqlen, cfg, geo)
-    issue_tile(b.at(begin >> 31), keys.kv_cache, load_page_ids(keys.table_row, 2 * begin + 1, keys.seqlen, cfg, geo), 2 * begin + 1, keys.seqlen, cfg, geo)
+    issue_tile(a.at(origin), keys.kv_cache, load_page_ids(keys.table_row, 2 * begin, keys.seqlen, cfg, geo), 2 * begin, keys.seqlen, cfg, geo)
+    issue_tile(b.at(origin), keys.kv_cache, load_page_ids(keys.table_row, 2 * begin + 1, keys.seqlen, cfg, geo), 2 * begin + 1, keys.seqlen, cfg, geo)
     ids_a = load_page_ids(keys.table_row, 2 * begin + 2, keys.seqlen, cfg, geo)
     ids_b = load_page_ids(keys.table_row, 2 * begin + 3, keys.seqlen, cfg, geo)
     for step in range(begin, unmasked_end):
-        state, ids_a, ids_b = _private_step(state, query, keys, a, b, ids_a, ids_b, step, False, True, cfg, geo)
+        state, ids_a, ids_b = _private_step(state, query, keys, a, b, origin, ids_a, ids_b, step, False, True, cfg, geo)
     if geo.rows_differ:
         for step in range(unmasked_end, end - 1):
-            state, ids_a, ids_b = _private_step(state, query, keys, a, b, ids_a, ids_b, step, True, True, cfg, geo)
-    state, ids_a, ids_b = _private_step(state, query, keys, a, b, ids_a, ids_b, end - 1, True, False, cfg, geo)
+            state, ids_a, ids_b = _private_step(state, query, keys, a, b, origin, ids_a, ids_b, step, True, True, cfg, geo)
+    state, ids_a, ids_b = _private_step(state, query, keys, a, b, origin, ids_a, ids_b, end - 1, True, False, cfg, geo)
     return state
 
 
 @gluon.jit
 def _private_step(
-    state, query, keys, a, b, ids_a, ids_b, step, masked: gl.constexpr, more: gl.constexpr, cfg: gl.constexpr, geo: gl.constexpr
+    state, query, keys, a, b, origin, ids_a, ids_b, step, masked: gl.constexpr, more: gl.constexpr, cfg: gl.constexpr, geo: gl.constexpr
 ):
     next_a = ids_a
     next_b = ids_b
@@ -65,16 +68,18 @@ def _private_step(
     scores_a = load_keys_and_score(query, a.at(0), cfg)
     values_a = load_values(a.at(0), cfg)
     if more:
-        issue_tile(a.at(step >> 31), keys.kv_cache, ids_a, 2 * step + 2, keys.seqlen, cfg, geo)
+        issue_tile(a.at(origin + (step >> 31)), keys.kv_cache, ids_a, 2 * step + 2, keys.seqlen, cfg, geo)
         async_copy.wait_group(1)
     else:
         async_copy.wait_group(0)
     scores_b = load_keys_and_score(query, b.at(0), cfg)
     values_b = load_values(b.at(0), cfg)
     if more:
-        issue_tile(b.at(step >> 31), keys.kv_cache, ids_b, 2 * step + 3, keys.seqlen, cfg, geo)
+        issue_tile(b.at(origin + (step >> 31)), keys.kv_cache, ids_b, 2 * step + 3, keys.seqlen, cfg, geo)
     scores = concatenate_keys(scores_a, scores_b)
     values = concatenate_values(values_a, values_b)
+    if not more:
+        values = clear_tail(values, step, keys.seqlen, cfg)
     return compute_step(state, scores, values, step, keys, masked, cfg), next_a, next_b
 
 
@@ -82,9 +87,10 @@ def _private_step(
 def attend_shared_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.constexpr, geo: gl.constexpr):
     """As `attend_private_tiles`, for one token group."""
     dtype: gl.constexpr = keys.kv_cache.dtype.element_ty
+    origin = keep_here(0)
     stages = allocate_stages(dtype, 2, geo)
     ids = load_page_ids(keys.table_row, begin, keys.seqlen, cfg, geo)
-    issue_tile(stages.at(0), keys.kv_cache, ids, begin, keys.seqlen, cfg, geo)
+    issue_tile(stages.at(origin), keys.kv_cache, ids, begin, keys.seqlen, cfg, geo)
     ids = load_page_ids(keys.table_row, begin + 1, keys.seqlen, cfg, geo)
     for step in range(begin, unmasked_end):
         state, ids = _shared_step(state, query, keys, stages, ids, step, begin, False, True, cfg, geo)
@@ -109,4 +115,7 @@ def _shared_step(
         async_copy.wait_group(0)
     tile = stages.at(stage)
     scores = load_keys_and_score(query, tile, cfg)
-    return compute_step(state, scores, load_values(tile, cfg), step, keys, masked, cfg), next_ids
+    values = load_values(tile, cfg)
+    if not more:
+        values = clear_tail(values, step, keys.seqlen, cfg)
+    return compute_step(state, scores, values, step, keys, masked, cfg), next_ids

@@ -119,12 +119,11 @@ def _issue_rows(destination, kv_cache, ids, tile, seqlen, cfg: gl.constexpr, geo
     """Starts copying `[4, 16, columns]` rows; kv_cache points to the first of the columns in the pool's first row."""
     layout: gl.constexpr = tile_copy_layout(COPY_WAVES, WAVE_TOKENS, destination.shape[2], COPY_WAVES)
     column = gl.arange(0, destination.shape[2], layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
-    wave = gl.arange(0, COPY_WAVES, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))
     token = gl.arange(0, WAVE_TOKENS, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))
     if cfg.paging == "page_per_tile":
         start = _tile_start(tile, seqlen) % geo.page_size
         base = kv_cache + (make_uniform(ids).to(gl.int64) * geo.stride_page + start.to(gl.int64) * geo.stride_token)
-        rows = (wave[:, None] * WAVE_TOKENS + token[None, :]).to(_offset_type(cfg)) * geo.stride_token
+        rows = _token_numbers(gl.SliceLayout(2, layout)).to(_offset_type(cfg)) * geo.stride_token
     elif cfg.paging == "page_per_wave":
         base = kv_cache
         start = _wave_starts(tile, seqlen, layout) % geo.page_size
@@ -162,6 +161,12 @@ def _wave_starts(tile, seqlen, layout: gl.constexpr):
 @gluon.jit
 def _positions(tile, seqlen, layout: gl.constexpr):
     """Positions `[4, 16]` of a tile's tokens; those behind the end count as the last token."""
+    return gl.minimum(tile * TILE_TOKENS + _token_numbers(layout), seqlen - 1)
+
+
+@gluon.jit
+def _token_numbers(layout: gl.constexpr):
+    """Number `[4, 16]` of each token in its tile."""
     wave = gl.arange(0, COPY_WAVES, layout=gl.SliceLayout(1, layout))
     token = gl.arange(0, WAVE_TOKENS, layout=gl.SliceLayout(0, layout))
-    return gl.minimum(tile * TILE_TOKENS + wave[:, None] * WAVE_TOKENS + token[None, :], seqlen - 1)
+    return wave[:, None] * WAVE_TOKENS + token[None, :]
