@@ -16,9 +16,12 @@ import math
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.language.core import PropagateNan
 
 ROW_MAX_START = gl.constexpr(-3.4028234663852886e38)
 """The lowest finite fp32."""
+
+ALL_NAN = gl.constexpr(PropagateNan.ALL)
 
 LN_2 = gl.constexpr(math.log(2.0))
 
@@ -33,12 +36,18 @@ def compute_row_max(scores, row_max):
 
 
 @gluon.jit
+def _maximum(a, b):
+    """IEEE 754-2019 maximum, NaN if either is; unlike maxNum it takes operands as they are, not first made quiet."""
+    return gl.maximum(a, b, propagate_nan=ALL_NAN)
+
+
+@gluon.jit
 def compute_scaled_row_max(products, scale_log2, row_max):
     """Row maximum with the keys of scores `products * scale_log2`, scale_log2 > 0: one multiplication a row.
 
     `compute_probabilities(products * scale_log2, row_max)` then is one fused multiply-add and one exp2 a score.
     """
-    return gl.maximum(row_max, gl.max(products, len(products.shape) - 1) * scale_log2)
+    return _maximum(row_max, gl.reduce(products, len(products.shape) - 1, _maximum) * scale_log2)
 
 
 @gluon.jit

@@ -22,11 +22,15 @@ class CDNA4PrefillConfig(KernelConfig):
         block_m: queries of a tile; each wave has 32 of them.
         block_n: keys of a tile.
         num_warps: waves of a workgroup.
+        scheduling: LLVM's strategy of ordering instructions (`amdgpu-sched-strategy`), empty for its default. Taken
+            up where Triton lets a kernel choose one; otherwise the default is used.
     """
 
     block_m: int = attrs.field(default=128, validator=one_of(128, 256))
     block_n: int = attrs.field(default=64, validator=one_of(32, 64))
     num_warps: int = attrs.field(default=4, validator=one_of(4, 8))
+
+    scheduling: str = attrs.field(default="iterative-ilp", validator=one_of("", "iterative-ilp", "max-ilp"))
 
     def __attrs_post_init__(self) -> None:
         if self.block_m != ROWS_PER_WAVE * self.num_warps:

@@ -152,18 +152,12 @@ class KeyValueRing:
         return cdna4.mfma(p, v, output)
 
 
-@gluon.constexpr_function
-def ring_shared_layout(block_n, columns, padding):
-    """LDS layout of one tile of the ring."""
-    return flat_shared_layout(block_n, columns, padding)
-
-
 @gluon.jit
 def make_ring(dtype: gl.constexpr, K_STRIDE: gl.constexpr, V_STRIDE: gl.constexpr, BLOCK_N: gl.constexpr):
     """Allocates the LDS."""
-    k_nope = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, NOPE], ring_shared_layout(BLOCK_N, NOPE, K_PADDING))
-    k_rope = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, ROPE], ring_shared_layout(BLOCK_N, ROPE, K_PADDING))
-    v = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, V_DIM], ring_shared_layout(BLOCK_N, V_DIM, V_PADDING))
+    k_nope = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, NOPE], flat_shared_layout(BLOCK_N, NOPE, K_PADDING))
+    k_rope = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, ROPE], flat_shared_layout(BLOCK_N, ROPE, K_PADDING))
+    v = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, V_DIM], flat_shared_layout(BLOCK_N, V_DIM, V_PADDING))
     return KeyValueRing(k_nope, k_rope, v, K_STRIDE, V_STRIDE, BLOCK_N)
 
 
@@ -252,21 +246,23 @@ def attend(ring, here, ahead, free, q_nope, q_rope, k_base, v_base, kv_len, firs
 
     # Steps whose own tile is visible to every row and whose copies are of whole tiles.
     whole = gl.minimum(gl.maximum(first_visible, 0), kv_len) // BLOCK_N
-    steady = gl.minimum(gl.minimum(whole, kv_len // BLOCK_N - STAGES), steps - 1)
-    for t in range(0, steady, 2):
+    steady = gl.maximum(gl.minimum(gl.minimum(whole, kv_len // BLOCK_N - STAGES), steps - 1), 0)
+    left = steady
+    while left > 0:
         # Two steps a turn, with a branch between: s and s_next change places without being copied.
         s, k_base, v_base, row_max, row_sum, output = step(
-            ring, here, ahead, free, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible, t,
+            ring, here, ahead, free, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible, 0,
             scale_log2, False,
         )  # fmt: skip
         here, ahead, free = ahead, free, here
-        if t + 1 < steady:
+        if left > 1:
             s, k_base, v_base, row_max, row_sum, output = step(
                 ring, here, ahead, free, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible,
-                t + 1, scale_log2, False,
+                0, scale_log2, False,
             )  # fmt: skip
             here, ahead, free = ahead, free, here
-    for t in range(gl.maximum(steady, 0), steps - 1):
+        left -= 2
+    for t in range(steady, steps - 1):
         s, k_base, v_base, row_max, row_sum, output = step(
             ring, here, ahead, free, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible, t,
             scale_log2, True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from triton.backends.amd.compiler import HIPOptions
 
 from mla_core.compile import KernelSpec
 from mla_core.layouts.cdna4 import COPY_ELEMENTS
@@ -14,6 +15,13 @@ from mla_prefill.cdna4.config import CDNA4PrefillConfig
 from mla_prefill.cdna4.geometry import used_strides
 from mla_prefill.cdna4.pipeline import prefill
 from mla_prefill.problem import PrefillProblem
+
+
+def scheduling_options(strategy: str) -> dict[str, Any]:
+    """Compile options that choose LLVM's scheduling strategy; none for the default, and none before Triton 3.9."""
+    if not strategy or "llvm_fn_attrs" not in HIPOptions.__dataclass_fields__:
+        return {}
+    return {"llvm_fn_attrs": (("amdgpu-sched-strategy", strategy),)}
 
 
 class CDNA4PrefillProgram:
@@ -82,6 +90,7 @@ class CDNA4PrefillProgram:
             scale_log2,
             **self._constexprs(negate),
             num_warps=self.config.num_warps,
+            **scheduling_options(self.config.scheduling),
         )
 
     def kernels(self) -> list[KernelSpec]:
@@ -103,5 +112,6 @@ class CDNA4PrefillProgram:
                 constexprs=constexprs,
                 divisible=("q_ptr", "k_ptr", "v_ptr", "out_ptr"),
                 num_warps=self.config.num_warps,
+                options=scheduling_options(self.config.scheduling),
             )
         ]
