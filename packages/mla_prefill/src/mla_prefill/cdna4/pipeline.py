@@ -14,8 +14,6 @@ and the compiler's scheduler mixes them. Steps that see only whole, wholly visib
 unmasked and without guards; the last few run masked and guarded, the very last one outside the loop.
 """
 
-from __future__ import annotations
-
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
