@@ -2,10 +2,12 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from mla_core.gluon_compat import aggregate
+from mla_core.stages.bulk_copy import issue_bulk_load
 from mla_prefill.hopper.planner import (
+    BLOCKS,
     FIRST_VISIBLE,
     HEAD,
     KV_ROW,
@@ -57,6 +59,11 @@ class Ring:
         mbarrier.wait(self.full.index(self.slot(n)), self.phase(n))
 
     @gluon.jit
+    def wait_released(self, n):
+        """Producer: until every consumer is done with the n-th hand-over."""
+        mbarrier.wait(self.empty.index(self.slot(n)), self.phase(n))
+
+    @gluon.jit
     def release(self, n):
         """Consumer: the slot may be filled again."""
         mbarrier.arrive(self.empty.index(self.slot(n)), count=1)
@@ -74,35 +81,62 @@ def make_ring(STAGES: gl.constexpr, CONSUMERS: gl.constexpr):
 
 
 @aggregate
-class Tile:
-    """One record of work; fields as in `planner`."""
+class Fetch:
+    """What the producer needs of a record; fields as in `planner`."""
 
     q_row: gl.tensor
-    q_rows: gl.tensor
     kv_row: gl.tensor
-    last_visible: gl.tensor
-    first_visible: gl.tensor
+    blocks: gl.tensor
     head: gl.tensor
 
     @gluon.constexpr_function
-    def __init__(self, q_row, q_rows, kv_row, last_visible, first_visible, head):
+    def __init__(self, q_row, kv_row, blocks, head):
         self.q_row = q_row
-        self.q_rows = q_rows
         self.kv_row = kv_row
-        self.last_visible = last_visible
-        self.first_visible = first_visible
+        self.blocks = blocks
         self.head = head
 
-    @gluon.jit
-    def blocks(self, BLOCK_N: gl.constexpr):
-        """Blocks of keys to go through; one even where the tile sees no key, to write its empty rows."""
-        return gl.maximum(gl.cdiv(self.last_visible, BLOCK_N), 1)
+
+@aggregate
+class Keys:
+    """What a consumer needs of a record while it goes through the keys; fields as in `planner`."""
+
+    blocks: gl.tensor
+    last_visible: gl.tensor
+    first_visible: gl.tensor
+
+    @gluon.constexpr_function
+    def __init__(self, blocks, last_visible, first_visible):
+        self.blocks = blocks
+        self.last_visible = last_visible
+        self.first_visible = first_visible
 
     @gluon.jit
     def masked_blocks(self, BLOCK_N: gl.constexpr):
-        """How many of them, from the last one back, need a mask. The last one always counts."""
-        unmasked = gl.maximum(self.first_visible, 0) // BLOCK_N
-        return gl.maximum(self.blocks(BLOCK_N) - unmasked, 1)
+        """How many blocks, from the last one back, need a mask. The last one always counts."""
+        return gl.maximum(self.blocks - gl.maximum(self.first_visible, 0) // BLOCK_N, 1)
+
+
+@aggregate
+class Rows:
+    """What a consumer needs of a record to write its result; fields as in `planner`."""
+
+    q_row: gl.tensor
+    q_rows: gl.tensor
+    head: gl.tensor
+
+    @gluon.constexpr_function
+    def __init__(self, q_row, q_rows, head):
+        self.q_row = q_row
+        self.q_rows = q_rows
+        self.head = head
+
+
+RECORD_SLOTS = gl.constexpr(2)
+"""Records passed on at a time: the one whose result is being written, and the next."""
+
+SLOT_ROWS = gl.constexpr(4)
+"""Rows of the table that a slot takes in shared memory: a bulk copy needs 128-byte places (PTX ISA)."""
 
 
 @aggregate
@@ -113,68 +147,71 @@ class WorkQueue:
     run to run, and its result does not.
     """
 
+    table_desc: tma.tensor_descriptor
     table_ptr: gl.tensor
-    records: gl.shared_memory_descriptor
+    records: gl.shared_memory_descriptor  # [RECORD_SLOTS * SLOT_ROWS, 1, WORDS]
     ring: Ring
 
     @gluon.constexpr_function
-    def __init__(self, table_ptr, records, ring):
+    def __init__(self, table_desc, table_ptr, records, ring):
+        self.table_desc = table_desc
         self.table_ptr = table_ptr
         self.records = records
         self.ring = ring
 
     @gluon.jit
-    def load_count(self):
-        """Number of records in the table."""
-        return gl.load(self.table_ptr + RECORD_COUNT)
-
-    @gluon.jit
     def claim(self):
         """Takes the next record that no CTA has, and returns its number. The first ones belong to the CTAs in order."""
-        return gl.atomic_add(self.table_ptr + NEXT_RECORD, 1) + gl.num_programs(0)
+        return self.existing(gl.atomic_add(self.table_ptr + NEXT_RECORD, 1) + gl.num_programs(0))
 
     @gluon.jit
-    def load_tile(self, record):
-        """Producer: the tile of a record."""
+    def existing(self, record):
+        """The record, or the last one, which says that there is no more work."""
+        return gl.minimum(record, gl.load(self.table_ptr + RECORD_COUNT))
+
+    @gluon.jit
+    def load_fetch(self, record):
+        """Producer: what it needs of a record."""
         words = self.table_ptr + (record + 1) * WORDS
-        return Tile(
-            gl.load(words + Q_ROW),
-            gl.load(words + Q_ROWS),
-            gl.load(words + KV_ROW),
-            gl.load(words + LAST_VISIBLE),
-            gl.load(words + FIRST_VISIBLE),
-            gl.load(words + HEAD),
-        )
+        return Fetch(gl.load(words + Q_ROW), gl.load(words + KV_ROW), gl.load(words + BLOCKS), gl.load(words + HEAD))
 
     @gluon.jit
-    def publish(self, n, record, count):
-        """Producer: passes a record on as the n-th; one at or past `count` tells the consumers to stop."""
-        layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-        lane = gl.arange(0, WORDS, layout)
-        word = gl.load(self.table_ptr + (gl.minimum(record, count - 1) + 1) * WORDS + lane)
-        word = gl.where((lane == HEAD) & (record >= count), -1, word)
+    def issue_record(self, n, record):
+        """Producer: passes a record on as the n-th."""
+        slot = self.ring.slot(n)
         self.ring.wait_empty(n)
-        self.records.index(self.ring.slot(n)).store(word)
-        mbarrier.arrive(self.ring.full.index(self.ring.slot(n)), count=1)
+        mbarrier.expect(self.ring.full.index(slot), WORDS * 4)
+        place = self.records.index(slot * SLOT_ROWS)
+        issue_bulk_load(self.table_desc, [record + 1, 0], self.ring.full.index(slot), place)
 
     @gluon.jit
-    def receive(self, n):
-        """Consumer: the tile of the n-th record passed on."""
-        layout: gl.constexpr = gl.BlockedLayout([WORDS], [32], [gl.num_warps()], [0])
+    def wait_record(self, n):
+        """Consumer: until the n-th record has been passed on; whether it is one."""
         self.ring.wait_full(n)
-        words = self.records.index(self.ring.slot(n)).load(layout)
+        return _word(self.load_words(n), HEAD) >= 0
+
+    @gluon.jit
+    def load_words(self, n):
+        """Consumer: the n-th record passed on, whole in every lane."""
+        layout: gl.constexpr = gl.BlockedLayout([1, WORDS], [32, 1], [gl.num_warps(), 1], [1, 0])
+        return self.records.index(self.ring.slot(n) * SLOT_ROWS).load(layout)
+
+    @gluon.jit
+    def load_keys(self, n):
+        """Consumer: which keys the n-th record's tile sees."""
+        words = self.load_words(n)
+        return Keys(_word(words, BLOCKS), _word(words, LAST_VISIBLE), _word(words, FIRST_VISIBLE))
+
+    @gluon.jit
+    def load_rows(self, n):
+        """Consumer: where the n-th record's result goes; the record may be overwritten from then on."""
+        words = self.load_words(n)
         self.ring.release(n)
-        return Tile(
-            _word(words, Q_ROW),
-            _word(words, Q_ROWS),
-            _word(words, KV_ROW),
-            _word(words, LAST_VISIBLE),
-            _word(words, FIRST_VISIBLE),
-            _word(words, HEAD),
-        )
+        return Rows(_word(words, Q_ROW), _word(words, Q_ROWS), _word(words, HEAD))
 
 
 @gluon.jit
 def _word(words, INDEX: gl.constexpr):
-    """One element of a tensor that every lane holds whole."""
-    return gl.sum(gl.where(gl.arange(0, WORDS, words.type.layout) == INDEX, words, 0), 0)
+    """One element of a `[1, WORDS]` tensor that every lane holds whole."""
+    index = gl.arange(0, WORDS, gl.SliceLayout(0, words.type.layout))[None, :]
+    return gl.sum(gl.sum(gl.where(index == INDEX, words, 0), 1), 0)

@@ -28,10 +28,10 @@ from mla_core.layouts import wgmma
 from mla_core.layouts.wgmma import WGMMA_ROWS
 from mla_core.stages.bulk_copy import issue_bulk_load
 from mla_core.stages.online_softmax import compute_normalisation
-from mla_core.stages.row_mask import compute_masked_scores, compute_visible_values
+from mla_core.stages.row_mask import compute_visible_values
 from mla_prefill.hopper import softmax
 from mla_prefill.hopper.config import CONSUMERS as _CONSUMERS
-from mla_prefill.hopper.handover import Ring, WorkQueue, make_ring
+from mla_prefill.hopper.handover import RECORD_SLOTS, SLOT_ROWS, Ring, WorkQueue, make_ring
 from mla_prefill.hopper.planner import WORDS
 from mla_prefill.problem import QK_HEAD_DIM, QK_NOPE_HEAD_DIM, QK_ROPE_HEAD_DIM, V_HEAD_DIM
 
@@ -57,7 +57,7 @@ class Operands:
     k_nope: gl.shared_memory_descriptor  # [stages, block_n, 128]
     k_rope: gl.shared_memory_descriptor  # [stages, block_n, 64]
     v: gl.shared_memory_descriptor  # [stages, block_n, 128]
-    q_ring: Ring
+    q_full: gl.shared_memory_descriptor
     k_ring: Ring
     v_ring: Ring
     v_cleared: gl.shared_memory_descriptor
@@ -75,7 +75,7 @@ class Operands:
         k_nope,
         k_rope,
         v,
-        q_ring,
+        q_full,
         k_ring,
         v_ring,
         v_cleared,
@@ -90,20 +90,25 @@ class Operands:
         self.k_nope = k_nope
         self.k_rope = k_rope
         self.v = v
-        self.q_ring = q_ring
+        self.q_full = q_full
         self.k_ring = k_ring
         self.v_ring = v_ring
         self.v_cleared = v_cleared
 
     @gluon.jit
-    def issue_q(self, n, row, column):
-        """Fetches the n-th tile's queries; column is where its head starts."""
-        self.q_ring.wait_empty(n)
-        full = self.q_ring.full.index(0)
-        mbarrier.expect(full, CONSUMERS * WGMMA_ROWS * QK * ELEMENT_BYTES)
+    def issue_q(self, n, block, row, column):
+        """Fetches the n-th tile's queries, whose first block of K is the block-th; column is where the head starts.
+
+        Q of the tile before is free when the last scores of it are done, which is when that block of K is released.
+        """
+        if n > 0:
+            self.k_ring.wait_released(block - 1)
+        mbarrier.expect(self.q_full, CONSUMERS * WGMMA_ROWS * QK * ELEMENT_BYTES)
         for wg in gl.static_range(CONSUMERS):
-            issue_bulk_load(self.q_nope_desc, [row + wg * WGMMA_ROWS, column], full, self.q_nope.index(wg))
-            issue_bulk_load(self.q_rope_desc, [row + wg * WGMMA_ROWS, column + NOPE], full, self.q_rope.index(wg))
+            issue_bulk_load(self.q_nope_desc, [row + wg * WGMMA_ROWS, column], self.q_full, self.q_nope.index(wg))
+            issue_bulk_load(
+                self.q_rope_desc, [row + wg * WGMMA_ROWS, column + NOPE], self.q_full, self.q_rope.index(wg)
+            )
 
     @gluon.jit
     def issue_k(self, n, row, column):
@@ -165,15 +170,12 @@ class Operands:
 
 
 @gluon.jit
-def mask_scores(s, tile, first_key, WG: gl.constexpr, IS_CAUSAL: gl.constexpr):
+def mask_scores(s, keys, first_key, WG: gl.constexpr, IS_CAUSAL: gl.constexpr):
     """-inf for the keys that a row does not see; first_key is the block's, counted from the sequence's first."""
-    layout: gl.constexpr = wgmma.accumulator(s.shape[1])
-    key = first_key + gl.arange(0, s.shape[1], gl.SliceLayout(0, layout))
     if IS_CAUSAL:
-        row = WG * WGMMA_ROWS + gl.arange(0, WGMMA_ROWS, gl.SliceLayout(1, layout))
-        return compute_masked_scores(s, key[None, :], (tile.first_visible + row)[:, None])
+        return softmax.mask_from(s, keys.first_visible - first_key + WG * WGMMA_ROWS, 1)
     else:
-        return compute_masked_scores(s, key[None, :], tile.last_visible)
+        return softmax.mask_from(s, keys.last_visible - first_key, 0)
 
 
 @gluon.jit
@@ -191,21 +193,21 @@ def produce(
     The next tile is claimed shortly before this one's last block: CTAs that claim early drift over more heads, and
     their K and V no longer fit in L2 together.
     """
-    count = queue.load_count()
-    record = gl.program_id(0)
+    record = queue.existing(gl.program_id(0))
+    fetch = queue.load_fetch(record)
     item = 0
     block = 0
-    while record < count:
-        tile = queue.load_tile(record)
-        queue.publish(item, record, count)
-        left = tile.blocks(BLOCK_N)
-        row = tile.kv_row + (left - 1) * BLOCK_N
-        k_column = tile.head // GROUP * K_HEAD_STRIDE
-        v_column = tile.head // GROUP * V_HEAD_STRIDE
+    while fetch.head >= 0:
+        left = fetch.blocks
+        row = fetch.kv_row
+        k_column = fetch.head // GROUP * K_HEAD_STRIDE
+        v_column = fetch.head // GROUP * V_HEAD_STRIDE
         operands.issue_k(block, row, k_column)
-        operands.issue_q(item, tile.q_row, tile.head * Q_HEAD_STRIDE)
+        operands.issue_q(item, block, fetch.q_row, fetch.head * Q_HEAD_STRIDE)
+        queue.issue_record(item, record)
         if left < 3:
             record = queue.claim()
+            fetch = queue.load_fetch(record)
         while left > 1:
             left -= 1
             operands.issue_k(block + 1, row - BLOCK_N, k_column)
@@ -214,16 +216,17 @@ def produce(
             row -= BLOCK_N
             if left == 2:
                 record = queue.claim()
+                fetch = queue.load_fetch(record)
         operands.issue_v(block, row, v_column)
         block += 1
         item += 1
-    queue.publish(item, record, count)
+    queue.issue_record(item, record)
 
 
 @gluon.jit
 def compute_block(
     operands,
-    tile,
+    keys,
     WG: gl.constexpr,
     n,
     first_key,
@@ -246,7 +249,7 @@ def compute_block(
     if NEGATE:
         s = -s
     if MASKED:
-        s = mask_scores(s, tile, first_key, WG, IS_CAUSAL)
+        s = mask_scores(s, keys, first_key, WG, IS_CAUSAL)
     next_p, row_max, lane_sum, decay = softmax.compute_next(s, row_max, lane_sum, scale_log2, MASKED)
     o, p = warpgroup_mma_wait(0, [o, p])
     operands.v_ring.release(n - 1)
@@ -258,7 +261,7 @@ def compute_block(
 
 @gluon.jit
 def store_rows(
-    tile,
+    rows,
     WG: gl.constexpr,
     o,
     row_max,
@@ -277,16 +280,16 @@ def store_rows(
     factor, lse = compute_normalisation(row_max * scale_log2, row_sum)
     if RETURN_LSE:
         row = WG * WGMMA_ROWS + gl.arange(0, WGMMA_ROWS, row_layout)
-        place = (tile.q_row + row).to(gl.int64) * HEADS + tile.head
-        gl.store(lse_ptr + place, lse, mask=row < tile.q_rows)
+        place = (rows.q_row + row).to(gl.int64) * HEADS + rows.head
+        gl.store(lse_ptr + place, lse, mask=row < rows.q_rows)
     factor = gl.convert_layout(factor, gl.SliceLayout(1, o_layout))
     result = (o * factor[:, None]).to(out_ptr.dtype.element_ty)
     layout: gl.constexpr = wgmma.row_store(V)
     row = WG * WGMMA_ROWS + gl.arange(0, WGMMA_ROWS, gl.SliceLayout(1, layout))
     column = gl.arange(0, V, gl.SliceLayout(0, layout))
-    start = (tile.q_row + row).to(gl.int64) * OUT_TOKEN_STRIDE + tile.head * OUT_HEAD_STRIDE
+    start = (rows.q_row + row).to(gl.int64) * OUT_TOKEN_STRIDE + rows.head * OUT_HEAD_STRIDE
     gl.store(
-        out_ptr + start[:, None] + column[None, :], gl.convert_layout(result, layout), mask=(row < tile.q_rows)[:, None]
+        out_ptr + start[:, None] + column[None, :], gl.convert_layout(result, layout), mask=(row < rows.q_rows)[:, None]
     )
 
 
@@ -311,31 +314,31 @@ def consume(
     item = 0
     block = 0
     cleared = 0
-    tile = queue.receive(item)
-    while tile.head >= 0:
-        blocks = tile.blocks(BLOCK_N)
+    while queue.wait_record(item):
+        keys = queue.load_keys(item)
+        blocks = keys.blocks
         last_key = (blocks - 1) * BLOCK_N
 
-        operands.q_ring.wait_full(item)
+        mbarrier.wait(operands.q_full, item & 1)
         operands.k_ring.wait_full(block)
         s = operands.issue_scores(WG, block)
         s = warpgroup_mma_wait(0, [s])
         operands.k_ring.release(block)
         if NEGATE:
             s = -s
-        s = mask_scores(s, tile, last_key, WG, IS_CAUSAL)
+        s = mask_scores(s, keys, last_key, WG, IS_CAUSAL)
         first_p, row_max, lane_sum = softmax.compute_first(s, scale_log2)
         p = softmax.pack_pairs(first_p, operands.v.dtype)
         o = gl.zeros([WGMMA_ROWS, V], gl.float32, o_layout)
-        cleared = operands.clear_hidden_values(WG, block, tile.last_visible - last_key, cleared)
+        cleared = operands.clear_hidden_values(WG, block, keys.last_visible - last_key, cleared)
 
         start = 1
         if IS_CAUSAL:
-            start = tile.masked_blocks(BLOCK_N)
+            start = keys.masked_blocks(BLOCK_N)
             for j in range(1, start):
                 p, o, row_max, lane_sum = compute_block(
                     operands,
-                    tile,
+                    keys,
                     WG,
                     block + j,
                     last_key - j * BLOCK_N,
@@ -350,19 +353,17 @@ def consume(
                 )
         for j in range(start, blocks):
             p, o, row_max, lane_sum = compute_block(
-                operands, tile, WG, block + j, 0, p, o, row_max, lane_sum, scale_log2, False, IS_CAUSAL, NEGATE
+                operands, keys, WG, block + j, 0, p, o, row_max, lane_sum, scale_log2, False, IS_CAUSAL, NEGATE
             )
 
-        operands.q_ring.release(item)
         block += blocks
-        item += 1
         operands.v_ring.wait_full(block - 1)
         o = operands.issue_output(p, o, block - 1)
         o, p = warpgroup_mma_wait(0, [o, p])
         operands.v_ring.release(block - 1)
         row_sum = softmax.compute_row_sum(lane_sum, row_max)
         store_rows(
-            tile,
+            queue.load_rows(item),
             WG,
             o,
             row_max,
@@ -375,7 +376,7 @@ def consume(
             OUT_HEAD_STRIDE,
             RETURN_LSE,
         )
-        tile = queue.receive(item)
+        item += 1
 
 
 @gluon.jit
@@ -387,7 +388,8 @@ def mla_prefill_hopper(
     v_desc,  # [total_kv, columns of v] in boxes [block_n, 128]
     out_ptr,  # [total_q, heads, 128]
     lse_ptr,  # [total_q, heads] fp32, or None
-    table_ptr,  # the planner's table
+    table_desc,  # the planner's table in boxes of one record
+    table_ptr,  # the same
     scale_log2,  # |softmax_scale| * log2(e)
     cfg: gl.constexpr,
     HEADS: gl.constexpr,
@@ -406,6 +408,8 @@ def mla_prefill_hopper(
     STAGES: gl.constexpr = cfg.kv_stages
     tile_layout: gl.constexpr = wgmma.swizzled_tile()
     dtype: gl.constexpr = out_ptr.dtype.element_ty
+    q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(q_full, count=1)
     v_cleared = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     mbarrier.init(v_cleared, count=CONSUMERS)
     operands = Operands(
@@ -419,13 +423,13 @@ def mla_prefill_hopper(
         gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, NOPE], tile_layout),
         gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, ROPE], tile_layout),
         gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, V], tile_layout),
-        make_ring(1, CONSUMERS),
+        q_full,
         make_ring(STAGES, CONSUMERS),
         make_ring(STAGES, CONSUMERS),
         v_cleared,
     )
-    records = gl.allocate_shared_memory(gl.int32, [2, WORDS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    queue = WorkQueue(table_ptr, records, make_ring(2, CONSUMERS))
+    records = gl.allocate_shared_memory(gl.int32, [RECORD_SLOTS * SLOT_ROWS, 1, WORDS], table_desc.layout)
+    queue = WorkQueue(table_desc, table_ptr, records, make_ring(RECORD_SLOTS, CONSUMERS))
     fence_async_shared()
     gdc_wait()  # until here nothing was read that the planner writes
     gl.warp_specialize(

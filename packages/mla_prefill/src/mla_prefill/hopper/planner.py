@@ -8,7 +8,7 @@ first, and the shortest tiles of all sequences last, so that the CTAs end togeth
     | section 0: heads 0..7      | section 1: heads 8..15 | section 0 ...        | tiles of at most tail_blocks
     | last queries .. first ones | last queries .. first  |                      | blocks, longest first
 
-The table is `[capacity + 1, 8]` int32: first the header (the next record to take, the number of records), then records.
+The table is int32 `[rows, 8]`: first the header (the next record to take, the number of records), then the records.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ RECORD_COUNT = tl.constexpr(1)
 # Record words.
 Q_ROW = tl.constexpr(0)  # first row of the tile in q and out
 Q_ROWS = tl.constexpr(1)  # rows of the tile that are the sequence's, 1 to block_m
-KV_ROW = tl.constexpr(2)  # first row of the sequence in k and v
-LAST_VISIBLE = tl.constexpr(3)  # keys that the tile's last row sees
-FIRST_VISIBLE = tl.constexpr(4)  # keys that its first row sees; each later row sees one more if causal; may be < 0
-HEAD = tl.constexpr(5)  # query head; negative: no more work
+KV_ROW = tl.constexpr(2)  # first row of the tile's last block in k and v
+BLOCKS = tl.constexpr(3)  # blocks of keys; 1 even where the tile sees no key, to write its empty rows
+LAST_VISIBLE = tl.constexpr(4)  # keys that the tile's last row sees
+FIRST_VISIBLE = tl.constexpr(5)  # keys that its first row sees; each later row sees one more if causal; may be < 0
+HEAD = tl.constexpr(6)  # query head; negative in the last record, which says that there is no more work
 
 
 def table_shape(total_q: int, batch: int, heads: int, block_m: int) -> tuple[int, int]:
-    """Shape of the table: as many records as any lengths of these totals can need, and the header."""
-    return (total_q // block_m + batch) * heads + 1, WORDS.value
+    """Shape of the table: the header, as many records as any lengths of these totals can need, and the last one."""
+    return (total_q // block_m + batch) * heads + 2, WORDS.value
 
 
 @triton.jit
@@ -51,7 +52,7 @@ def _short_tiles(q_len, kv_len, tail_blocks, IS_CAUSAL: tl.constexpr, BLOCK_M: t
 
 @triton.jit
 def plan_tiles(
-    table_ptr,  # [capacity + 1, WORDS] int32
+    table_ptr,  # [rows, WORDS] int32
     cu_seqlens_q_ptr,  # [batch + 1] int32
     cu_seqlens_kv_ptr,
     batch,
@@ -92,7 +93,9 @@ def plan_tiles(
         short_before += tl.sum(tl.where(before, other_short, 0), 0)
     if (sequence == 0) & (tl.program_id(1) == 0):
         tl.store(table_ptr + NEXT_RECORD, 0)
-        tl.store(table_ptr + RECORD_COUNT, (all_long + all_short) * HEADS)
+        count = (all_long + all_short) * HEADS
+        tl.store(table_ptr + RECORD_COUNT, count)
+        tl.store(table_ptr + (count + 1) * WORDS + HEAD, -1)
 
     tiles = tl.cdiv(q_len, BLOCK_M)
     short = _short_tiles(q_len, kv_len, tail_blocks, IS_CAUSAL, BLOCK_M, BLOCK_N)
@@ -122,10 +125,12 @@ def plan_tiles(
         else:
             first_visible = row * 0 + kv_len
             last_visible = first_visible
+        blocks = tl.maximum(tl.cdiv(last_visible, BLOCK_N), 1)
         record = table_ptr + (place + 1) * WORDS
         tl.store(record + Q_ROW, q_start + row, real)
         tl.store(record + Q_ROWS, rows, real)
-        tl.store(record + KV_ROW, row * 0 + kv_start, real)
+        tl.store(record + KV_ROW, kv_start + (blocks - 1) * BLOCK_N, real)
+        tl.store(record + BLOCKS, blocks, real)
         tl.store(record + LAST_VISIBLE, last_visible, real)
         tl.store(record + FIRST_VISIBLE, first_visible, real)
         tl.store(record + HEAD, head, real)

@@ -7,6 +7,8 @@ and one hardware exponential make a probability. `row_max` keeps the largest sco
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from mla_core.stages.row_mask import compute_masked_scores
+
 LANES_PER_ROW = gl.constexpr(4)  # lanes that share a row of an accumulator (mla_core.layouts.wgmma)
 COLUMNS_PER_LANE = gl.constexpr(2)  # neighbouring columns of one of them
 
@@ -18,11 +20,35 @@ def exp2(x):
 
 
 @gluon.jit
+def by_lane(x):
+    """`[rows, columns]` as `[rows, groups, 4, 2]`: a lane holds one index of the third axis, and all of the others."""
+    return x.reshape([x.shape[0], x.shape[1] // (LANES_PER_ROW * COLUMNS_PER_LANE), LANES_PER_ROW, COLUMNS_PER_LANE])
+
+
+@gluon.jit
 def lane_row_sum(p):
-    """Sums of what each lane holds of a row: `[64, columns]` -> `[64, 4]`, without exchange between lanes."""
-    GROUPS: gl.constexpr = p.shape[1] // (LANES_PER_ROW * COLUMNS_PER_LANE)
-    pairs = gl.sum(p.reshape([p.shape[0], GROUPS, LANES_PER_ROW, COLUMNS_PER_LANE]), 3)
-    return gl.sum(pairs, 1)
+    """Sums of what each lane holds of a row: `[rows, columns]` -> `[rows, 4]`, without exchange between lanes."""
+    return gl.sum(gl.sum(by_lane(p), 3), 1)
+
+
+@gluon.jit
+def mask_from(scores, visible, STEP: gl.constexpr):
+    """-inf in the columns of row r from `visible + STEP * r` on, whatever they hold.
+
+    What varies between lanes goes into the bound, so that an element is compared with a constant, and no register
+    keeps its column.
+    """
+    parts = by_lane(scores)
+    no_pair: gl.constexpr = gl.SliceLayout(3, parts.type.layout)
+    bound_layout: gl.constexpr = gl.SliceLayout(1, no_pair)
+    row = gl.arange(0, parts.shape[0], gl.SliceLayout(1, bound_layout))
+    lane = gl.arange(0, parts.shape[2], gl.SliceLayout(0, bound_layout))
+    bound = (visible + STEP * row)[:, None] - (COLUMNS_PER_LANE * lane)[None, :]
+    group = gl.arange(0, parts.shape[1], gl.SliceLayout(0, gl.SliceLayout(2, no_pair)))
+    pair = gl.arange(0, parts.shape[3], gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, parts.type.layout))))
+    column = (LANES_PER_ROW * COLUMNS_PER_LANE * group)[None, :, None, None] + pair[None, None, None, :]
+    masked = compute_masked_scores(parts, column, bound[:, None, :, None])
+    return gl.convert_layout(masked.reshape(scores.shape), scores.type.layout, assert_trivial=True)
 
 
 @gluon.jit
