@@ -27,7 +27,7 @@ TOP_LEVEL = gl.constexpr(2**30)
 
 @gluon.jit
 def load_tile_counts(cu_seqlens_q_ptr, cu_seqlens_kv_ptr, first, batch, BLOCK_M: gl.constexpr, IS_CAUSAL: gl.constexpr):
-    """(index, tiles, lowest-to-highest shift) of the SEQUENCES sequences from `first` on, int32 `[SEQUENCES]` each.
+    """(index, tiles, highest level) of the SEQUENCES sequences from `first` on, int32 `[SEQUENCES]` each.
 
     Sequences from `batch` on have no tiles; nothing is read for them, so no batch reads past cu_seqlens `[batch + 1]`.
     """
@@ -84,6 +84,31 @@ def compute_next_level(
         here = compute_tiles_from(level, tiles, top, IS_CAUSAL) - compute_tiles_from(ceiling, tiles, top, IS_CAUSAL)
         count += gl.sum(here, 0)
     return level, count
+
+
+@gluon.jit
+def find_level(
+    place,
+    before,
+    count,
+    level,
+    ceiling,
+    cu_seqlens_q_ptr,
+    cu_seqlens_kv_ptr,
+    batch,
+    BLOCK_M: gl.constexpr,
+    IS_CAUSAL: gl.constexpr,
+):
+    """Goes down to the level of the tile at `place` in the order: the state (before, count, level, ceiling) of the walk.
+
+    before: tiles above `level`. count: tiles on it. ceiling: the level looked at before this one, with none between.
+    The walk starts as (0, 0, TOP_LEVEL, TOP_LEVEL); `place` never falls from one call to the next.
+    """
+    while place >= before + count:
+        before += count
+        ceiling = level
+        level, count = compute_next_level(ceiling, cu_seqlens_q_ptr, cu_seqlens_kv_ptr, batch, BLOCK_M, IS_CAUSAL)
+    return before, count, level, ceiling
 
 
 @gluon.jit

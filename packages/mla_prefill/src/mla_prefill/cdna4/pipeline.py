@@ -31,11 +31,11 @@ from mla_core.stages.online_softmax import (
 from mla_core.stages.row_mask import compute_visible_values
 from mla_core.stages.varlen import (
     TOP_LEVEL,
-    compute_next_level,
     compute_rank,
     compute_tile,
     compute_total_tiles,
     compute_turns,
+    find_level,
 )
 from mla_prefill.cdna4.config import ROWS_PER_WAVE as _ROWS_PER_WAVE
 from mla_prefill.cdna4.config import STAGES as _STAGES
@@ -332,20 +332,14 @@ def prefill(
     ring = make_ring(q_ptr.dtype.element_ty, K_STRIDE, V_STRIDE, BLOCK_N)
     here, ahead, free = 0, 1, 2
     total = HEADS * compute_total_tiles(cu_seqlens_q_ptr, cu_seqlens_kv_ptr, batch, BLOCK_M, IS_CAUSAL)
-    ceiling = TOP_LEVEL
-    level = TOP_LEVEL
-    before = 0  # tiles (of one head) above `level`
-    count = 0  # tiles on it
+    before, count, level, ceiling = 0, 0, TOP_LEVEL, TOP_LEVEL
     for turn in range(0, compute_turns(total, DIES)):
         rank = compute_rank(turn, DIES)
         place = rank // HEADS
         head = rank % HEADS
-        while place >= before + count:
-            before += count
-            ceiling = level
-            level, count = compute_next_level(
-                ceiling, cu_seqlens_q_ptr, cu_seqlens_kv_ptr, batch, BLOCK_M, IS_CAUSAL
-            )
+        before, count, level, ceiling = find_level(
+            place, before, count, level, ceiling, cu_seqlens_q_ptr, cu_seqlens_kv_ptr, batch, BLOCK_M, IS_CAUSAL
+        )
         sequence, tile = compute_tile(
             place - before, level, ceiling, cu_seqlens_q_ptr, cu_seqlens_kv_ptr, batch, BLOCK_M, IS_CAUSAL
         )
