@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from mla_core.compile import compile_kernel
 from mla_core.target import Target
-from mla_testing.aot import CatalogEntry, CompiledRow, catalog, compile_all, row
+from mla_testing.aot import CatalogEntry, CompiledRow, catalog, compile_all, limits, row
 from mla_testing.aot.catalog import binary_identity
 from mla_testing.aot.manifest import TRAILING_ARGUMENTS, manifest
 
@@ -81,3 +82,21 @@ def test_processes_compile_as_this_one_does(tmp_path: Path) -> None:
     there = {found.entry: found.registers for found in compile_all(entries, jobs=2, out=tmp_path)}
     assert here == there
     assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_ceiling_of_the_loop_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = next(entry for entry in catalog(GFX950, ["prefill"], ["triton"]).entries)
+    report = compile_kernel(entry.spec(), GFX950)
+    assert row.row_of(entry, report).loop_total > 100
+    tight = {"target": "gfx950", "kernel": "prefill-triton-*", "loop_per_matrix": 1.5, "loop": 100, "registers": 512}
+    monkeypatch.setattr(limits, "all_limits", lambda: (tight, {**tight, "target": "sm_90", "registers": 1}))
+    broken = row.row_of(entry, report).broken
+    assert len(broken) == 2
+    assert any(line.startswith("loop_per_matrix") for line in broken)
+
+
+def test_limits_file_names_kernels_that_exist() -> None:
+    listed = limits.all_limits()
+    names = {target: [entry.name for entry in catalog(Target.named(target)).entries] for target in ("gfx950", "sm_90")}
+    for entry in listed:
+        assert fnmatch.filter(names[entry["target"]], entry["kernel"]), entry

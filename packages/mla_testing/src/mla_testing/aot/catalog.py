@@ -80,10 +80,11 @@ def catalog(target: Target, operations: Sequence[str] = OPERATIONS, solutions: S
             samples = solution.samples(target)
             if not samples:
                 left_out.append((f"{operation} {solution.name}", f"has no kernel for {target.arch}"))
+            refused: dict[str, list[str]] = {}
             for sample, problem in samples.items():
                 verdict = solution.supports(problem, target)
                 if not verdict:
-                    left_out.append((f"{operation} {solution.name} {sample}", verdict.reason))
+                    refused.setdefault(verdict.reason, []).append(sample)
                     continue
                 program = solution.build(problem, target, solution.choose(problem, target))
                 for spec in program.kernels():
@@ -99,6 +100,9 @@ def catalog(target: Target, operations: Sequence[str] = OPERATIONS, solutions: S
                                 target=target.arch,
                             )
                         )
+            for reason, names in refused.items():
+                which = "" if len(names) == len(samples) else f" ({'; '.join(names)})"
+                left_out.append((f"{operation} {solution.name}{which}", reason))
     return Catalog(entries=tuple(entries), left_out=tuple(left_out))
 
 

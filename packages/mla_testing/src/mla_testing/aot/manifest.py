@@ -11,6 +11,7 @@ from mla_core.problem import COPY_BYTES
 from mla_core.target import Target
 from mla_core.triton_support import version
 from mla_testing.aot.catalog import CatalogEntry
+from mla_testing.aot.limits import limits_of
 from mla_testing.aot.row import CompiledRow, machine_code
 
 TRAILING_ARGUMENTS = ("global_scratch", "profile_scratch")
@@ -44,7 +45,7 @@ def manifest(entry: CatalogEntry, spec: KernelSpec, report: CompiledReport, row:
             "warp_size": target.warp_size,
             "shared_bytes": report.shared_bytes,
         },
-        "limits": {"spills": 0, "scalar_spills": 0, "shared_bytes": target.shared_bytes},
+        "limits": limits_of(entry),
         "resources": {
             "registers": row.registers,
             "scalar_registers": row.scalar_registers,

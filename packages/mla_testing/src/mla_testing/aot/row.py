@@ -15,6 +15,7 @@ from mla_core.errors import CompileError
 from mla_core.instruction_mix import hot_loop
 from mla_core.target import Target
 from mla_testing.aot.catalog import CatalogEntry
+from mla_testing.aot.limits import FIELDS, limits_of
 
 
 @attrs.frozen(kw_only=True)
@@ -62,11 +63,18 @@ class CompiledRow:
 
 
 def row_of(entry: CatalogEntry, report: CompiledReport) -> CompiledRow:
-    """The row of a kernel that compiled; `broken` holds the target's own limits."""
+    """The row of a kernel that compiled; `broken` holds the target's limits and those of `limits.toml`."""
     loop = hot_loop(machine_code(report))
+    figures: dict[str, float] = {"registers": report.registers, "shared_bytes": report.shared_bytes}
+    if loop is not None:
+        figures |= {"loop": loop.total, "loop_per_matrix": loop.total / loop.matrix}
+    broken = report.broken_limits(Target.named(entry.target))
+    for name, ceiling in limits_of(entry).items():
+        if name in FIELDS and name != "shared_bytes" and figures.get(name, 0) > ceiling:
+            broken.append(f"{name} {figures[name]:.4g} exceeds the ceiling {ceiling:g}")
     return CompiledRow(
         entry=entry,
-        broken=tuple(report.broken_limits(Target.named(entry.target))),
+        broken=tuple(broken),
         warnings=tuple(report.warnings),
         registers=report.registers,
         scalar_registers=report.scalar_registers,

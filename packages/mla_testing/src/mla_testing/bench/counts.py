@@ -24,6 +24,12 @@ CLASSES = ("mfma", "valu", "transcendental", "salu", "smem", "lds", "vmem", "wai
 """Instruction classes in the table, as the emulator names them."""
 
 
+SHORT = {"transcendental": "trans", "barrier": "bar"}
+"""Headings of classes whose names are long."""
+
+TRAFFIC = ("read KiB", "written KiB", "LDS KiB")
+
+
 @attrs.frozen(kw_only=True)
 class Count:
     """One launch of one solution on one shape.
@@ -66,7 +72,7 @@ def count_shape(shape: Shape, solutions: Sequence[str], machine: Machine) -> lis
 def table_of(operation: str, counts: Sequence[Count]) -> Table:
     """Executed wave instructions by class, and global memory traffic."""
     title = f"{operation} on gfx950: wave instructions executed in the emulator"
-    numbers = ("workgroups", *CLASSES, "total", "lane slots/pair", "read KiB", "written KiB", "LDS KiB")
+    numbers = ("groups", *(SHORT.get(name, name) for name in CLASSES), "total", "slots/pair", *TRAFFIC)
     table = make_table(title, ("shape", "solution", "kernel"), numbers)
     for row in counts:
         if row.launch is None:

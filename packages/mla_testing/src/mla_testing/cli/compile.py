@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from mla_core import triton_support
 from mla_core.errors import ArgumentError
@@ -19,6 +22,10 @@ from mla_testing.operations import OPERATIONS, check_operation
 
 TARGETS = ("gfx950", "sm_90")
 """What `--target all` means: the architectures that kernels are written for."""
+
+
+SHORT = {"barrier": "bar", "wait/nop": "wait"}
+"""Headings of instruction classes whose names are long."""
 
 
 def compile_kernels(
@@ -45,7 +52,7 @@ def compile_kernels(
     if as_json:
         print(json.dumps({"kernels": [row.as_dict() for row in rows], "left_out": left_out}, indent=2))
     else:
-        _print(rows, left_out, archs)
+        _print(rows, left_out)
     if not rows:
         make_console(stderr=True).print(f"no kernel of {', '.join(operations)} for {', '.join(archs)}")
     return 0 if rows and all(row.ok for row in rows) else 1
@@ -63,38 +70,44 @@ def _compile(entries: list[CatalogEntry], jobs: int, out: Path | None) -> list[C
     return sorted(rows, key=lambda row: order[row.entry])
 
 
-def _print(rows: list[CompiledRow], left_out: list[tuple[str, str, str]], archs: tuple[str, ...]) -> None:
+def _print(rows: list[CompiledRow], left_out: list[tuple[str, str, str]]) -> None:
+    """A table for each target, operation and solution; then what is wrong, and what was left out."""
     console = make_console()
-    for arch in archs:
-        mine = [row for row in rows if row.entry.target == arch]
-        numbers = ("warps", "VGPRs" if arch == "gfx950" else "registers", "spills", "shared KiB", "occupancy", "loop")
-        table = make_table(f"{arch}: kernels, resources, and instructions of the steady loop", ("kernel", ""), numbers)
-        table.add_column("of which")
-        table.add_column("seconds", justify="right", no_wrap=True)
-        for row in mine:
-            if row.error:
-                table.add_row(row.entry.name, "[red]failed")
-                continue
-            spills = row.spills + row.scalar_spills
-            table.add_row(
-                row.entry.name,
-                "[red]over" if row.broken else "[green]ok",
-                f"{row.num_warps}",
-                f"{row.registers}",
-                f"[red]{spills}" if spills else "0",
-                f"{row.shared_bytes / KIB:.1f}",
-                f"{row.occupancy}",
-                f"{row.loop_total or '-'}",
-                ", ".join(f"{name} {row.loop[name]}" for name in sorted(row.loop, key=_class_order)),
-                f"{row.seconds:.1f}",
-            )
-        if mine:
-            console.print(table)
-        for row in mine:
-            for line in (*row.broken, *row.warnings, *([row.error] if row.error else [])):
-                console.print(f"{row.entry.name}: {line}", markup=False)
+    key = operator.attrgetter("entry.target", "entry.operation", "entry.solution")
+    for (arch, operation, solution), group in itertools.groupby(rows, key):
+        console.print(_table(f"{arch} {operation} {solution}", list(group)))
+    for row in rows:
+        for line in (*row.broken, *row.warnings, *([row.error] if row.error else [])):
+            console.print(f"{row.entry.target} {row.entry.name}: {line}", markup=False)
     for arch, what, reason in left_out:
         console.print(f"{arch}: {what}: {reason}", markup=False, style="dim")
+
+
+def _table(title: str, rows: list[CompiledRow]) -> Table:
+    """Resources of the kernels, and the instructions of their steady loops, in all and by class."""
+    classes = sorted({name for row in rows for name in row.loop}, key=_class_order)
+    registers = "VGPRs" if rows[0].entry.target == "gfx950" else "regs"
+    numbers = ("warps", registers, "spills", "KiB", "occ", "loop", *(SHORT.get(name, name) for name in classes), "s")
+    table = make_table(title, ("sample", "kernel", ""), numbers)
+    for row in rows:
+        if row.error:
+            table.add_row(row.entry.sample, row.entry.kernel, "[red]failed")
+            continue
+        spills = row.spills + row.scalar_spills
+        table.add_row(
+            row.entry.sample,
+            row.entry.kernel,
+            "[red]over" if row.broken else "[green]ok",
+            f"{row.num_warps}",
+            f"{row.registers}",
+            f"[red]{spills}" if spills else "0",
+            f"{row.shared_bytes / KIB:.1f}",
+            f"{row.occupancy}",
+            f"{row.loop_total or '-'}",
+            *(f"{row.loop.get(name, 0)}" if row.loop else "-" for name in classes),
+            f"{row.seconds:.1f}",
+        )
+    return table
 
 
 def _class_order(name: str) -> int:
