@@ -9,7 +9,7 @@ from .registry import Executor, Labels, instruction
 
 
 @instruction("s_nop", "s_setprio", "s_sleep", "s_icache_inv", "s_dcache_wb", "s_dcache_inv", "s_ttracedata")
-@instruction("s_setreg_imm32_b32", "s_setreg_b32", "buffer_wbl2", "buffer_inv", "s_sethalt", "s_code_end")
+@instruction("s_setreg_imm32_b32", "s_setreg_b32", "s_sethalt", "s_code_end")
 def no_effect(item: Instruction, labels: Labels) -> Executor:
     """Timing, cache maintenance and MODE register writes: not modelled."""
     return lambda g: None

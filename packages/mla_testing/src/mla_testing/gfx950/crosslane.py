@@ -115,6 +115,15 @@ def writelane(item: Instruction, labels: Labels) -> Executor:
     return execute
 
 
+@instruction("v_mbcnt_lo_u32_b32", "v_mbcnt_hi_u32_b32")
+def count_below(item: Instruction, labels: Labels) -> Executor:
+    """D = S1 + number of ones in S0 at the positions of lower lanes (lo: lanes 0-31, hi: lanes 32-63)."""
+    d, bits, base = vgpr(item.operands[0]), source_u32(item.operands[1]), source_u32(item.operands[2])
+    first = 0 if "_lo_" in item.opcode else 32
+    below = np.array([(1 << min(max(lane - first, 0), 32)) - 1 for lane in range(LANES)], U32)
+    return lambda g: g.write(d, np.bitwise_count(bits(g) & below).astype(U32) + base(g))
+
+
 @instruction("v_permlane32_swap_b32", "v_permlane16_swap_b32")
 def permlane_swap(item: Instruction, labels: Labels) -> Executor:
     """permlane32: upper half of D <-> lower half of S. permlane16: odd 16-lane rows of D <-> even rows of S."""

@@ -1,9 +1,10 @@
 """Races between workgroups on global memory, within one launch.
 
 Two accesses of the same bytes by different workgroups, at least one of them a write, must be ordered by atomics.
-Ordering is tracked with vector clocks: an atomic publishes everything its workgroup did before and acquires everything
-that earlier atomics on the same address published. (The cache maintenance that real acquire/release needs is not
-checked; see docs/emulator.md.)
+Ordering is tracked with vector clocks. gfx950's L2 caches (one per die) are not coherent, so an atomic alone orders
+nothing: a release is a write-back (``buffer_wbl2``) after the last store and then the atomic, an acquire is the atomic
+and then an invalidation (``buffer_inv``). An atomic publishes what its workgroup did before, provided that it was
+written back; an invalidation takes over what earlier atomics of the workgroup found published at their addresses.
 
 Most tensors are either only read or only written. Reads are therefore merely logged until the first write to the same
 tensor, so inputs cost almost nothing.
@@ -60,6 +61,8 @@ class GlobalRaceDetector:
         self.workgroups = workgroups
         self.clock = np.ones(workgroups, np.int64)
         self._shadows: dict[int, _Shadow] = {}
+        self._dirty = np.zeros(workgroups, bool)  # has stored since its last write-back
+        self._found: dict[int, np.ndarray] = {}  # workgroup -> clocks its atomics have found published
         self._seen: dict[int, np.ndarray] = {}  # workgroup -> clocks of the others that it has acquired
         self._published: dict[int, np.ndarray] = {}  # atomic address -> clocks published there
 
@@ -90,6 +93,7 @@ class GlobalRaceDetector:
         if shadow.writer is None:
             shadow.writer = np.zeros(len(region.raw) // region.unit, np.int64)
         workgroup = owner.per_address(len(address))
+        self._dirty[workgroup] = True
         elements = shadow.elements(address, size)
         if shadow._reader is not None:
             self._check(shadow._reader[elements], workgroup, "overwrites what {} reads", region)
@@ -98,14 +102,29 @@ class GlobalRaceDetector:
         shadow.writer[elements] = stamp
         self._check(shadow.writer[elements], workgroup, "writes what {} writes", region)
 
-    def synchronise(self, address: int, workgroup: int) -> None:
-        """An atomic of ``workgroup`` on ``address``: acquire what was published there, then publish."""
-        seen = self._seen.setdefault(workgroup, np.zeros(self.workgroups, np.int64))
+    # ------------------------------------------------------------------ synchronisation
+
+    def atomic(self, address: int, workgroup: int) -> None:
+        """An atomic of ``workgroup`` on ``address``: publish, and find what others have published."""
         published = self._published.setdefault(address, np.zeros(self.workgroups, np.int64))
-        np.maximum(seen, published, out=seen)
-        np.maximum(published, seen, out=published)
-        published[workgroup] = self.clock[workgroup]
-        self.clock[workgroup] += 1
+        found = self._found.setdefault(workgroup, np.zeros(self.workgroups, np.int64))
+        np.maximum(found, published, out=found)
+        if not self._dirty[workgroup]:
+            if workgroup in self._seen:
+                np.maximum(published, self._seen[workgroup], out=published)
+            published[workgroup] = self.clock[workgroup]
+            self.clock[workgroup] += 1
+
+    def release(self, workgroups: np.ndarray) -> None:
+        """buffer_wbl2 by waves of these workgroups."""
+        self._dirty[workgroups] = False
+
+    def acquire(self, workgroups: np.ndarray) -> None:
+        """buffer_inv by waves of these workgroups."""
+        for workgroup in workgroups.tolist():
+            if workgroup in self._found:
+                seen = self._seen.setdefault(workgroup, np.zeros(self.workgroups, np.int64))
+                np.maximum(seen, self._found[workgroup], out=seen)
 
     # ------------------------------------------------------------------ helpers
 
@@ -149,4 +168,4 @@ class GlobalRaceDetector:
                     continue
                 who = f"workgroup {other}"
             text = message.format(who)
-            raise GlobalRaceError(f"workgroup {mine} {text}, with no atomic between them, in {region.name}")
+            raise GlobalRaceError(f"workgroup {mine} {text}, with no release and acquire in between, in {region.name}")

@@ -1,10 +1,11 @@
 """Importing this module fills the instruction table with every family."""
 
-from . import buffer, control, convert, crosslane, flat, lds, matrix, scalar, scratch, vector_float, vector_half, vector_int
+from . import atomics, buffer, control, convert, crosslane, flat, lds, matrix, scalar, scratch, vector_float, vector_half, vector_int
 from . import vector_packed
 from .registry import decode, decode_one, mnemonics
 
 FAMILIES = (
+    atomics,
     buffer,
     control,
     convert,

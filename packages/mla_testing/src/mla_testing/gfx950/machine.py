@@ -4,9 +4,8 @@ All runnable waves at the lowest program counter form a group and execute togeth
 waiting further on, or reach a barrier. Always running the hindmost waves makes branches reconverge: a group that left
 a loop early waits at the exit until the others arrive, then they go on as one.
 
-A workgroup that spins on memory would starve the others under that rule. A group that goes round a loop many times
-without anybody making progress is compared with itself one iteration earlier; if nothing changed it is parked until
-global memory changes. When every wave is parked or waits at a barrier, that is a deadlock.
+A workgroup that spins on memory would starve the others under that rule. Waves whose state repeats exactly are parked
+until global memory changes (see spinning.py). When every wave is parked or waits at a barrier, that is a deadlock.
 """
 
 from enum import IntEnum
@@ -22,8 +21,7 @@ from .lds_memory import STAMP_WAVES, LdsMemory
 from .memory import KERNARG, Memory
 from .registers import LANES, Group, RegisterFile
 from .registry import Control
-
-PATIENCE = 512  # backward jumps without progress after which a group is suspected of spinning
+from .spinning import SpinWatch
 
 
 class Status(IntEnum):
@@ -80,6 +78,21 @@ class WaveGroup(Group):
         if detector is not None:
             self._note(detector.write, address, size, active)
 
+    def note_atomic(self, address: np.ndarray, active: np.ndarray | None) -> None:
+        detector = self.machine.global_race
+        if detector is not None:
+            owners = Owner(self.linear_workgroup, active).per_address(len(address))
+            for place, workgroup in dict.fromkeys(zip(address.tolist(), owners.tolist(), strict=True)):
+                detector.atomic(place, workgroup)
+
+    def release_fence(self) -> None:
+        if self.machine.global_race is not None:
+            self.machine.global_race.release(np.unique(self.linear_workgroup))
+
+    def acquire_fence(self) -> None:
+        if self.machine.global_race is not None:
+            self.machine.global_race.acquire(np.unique(self.linear_workgroup))
+
     def _note(self, record, address: np.ndarray, size: int, active: np.ndarray | None) -> None:
         owner = Owner(self.linear_workgroup, active)
         low, high = int(address.min()), int(address.max()) + size
@@ -130,9 +143,9 @@ class Machine:
         self.pc = np.zeros(self.count, np.int64)
         self.status = np.full(self.count, Status.RUN, np.int8)
         self.queue = [Outstanding()] * self.count
-        self.progress = 0  # global writes, barriers and finished waves so far
+        self.progress = 0  # global writes and finished waves so far
         self.parked_at = np.zeros(self.count, np.int64)
-        self.impatient = np.zeros(self.count, bool)
+        self.spin_watch = SpinWatch()
         self.hits = np.zeros(len(kernel.steps), np.int64)  # executions per instruction
         self.bytes_read = self.bytes_written = self.bytes_lds = 0
         self._groups: dict[tuple[int, int, int], WaveGroup] = {}
@@ -214,8 +227,6 @@ class Machine:
         hits = [0] * len(steps)
         pc = int(self.pc[waves[0]])
         strict = self.checks.strict
-        patience = 2 if self.impatient[waves].all() else PATIENCE
-        jumps, progress, snapshot = 0, self.progress, None
         try:
             while True:
                 execute, uses, control, target = steps[pc]
@@ -237,16 +248,12 @@ class Machine:
                         return
                     if taken is True or taken.flat[0]:
                         if target <= pc:
-                            jumps += 1
-                            if self.progress != progress:
-                                jumps, progress, snapshot = 0, self.progress, None
-                            elif jumps > patience:
-                                state = _State(group, target)
-                                if snapshot is not None and state == snapshot:
-                                    self._park(group, target)
-                                    return
-                                if snapshot is None or snapshot.target == target:
-                                    snapshot = state
+                            state = [group.s_file, group.scc, group.vector, group.scratch]
+                            since = self.spin_watch.visit(waves.tobytes(), target, state, self.progress)
+                            if since is not None:
+                                self._close(group, target, Status.RUN)
+                                self._park(waves, since)
+                                return
                         pc = target
                     else:
                         pc += 1
@@ -293,17 +300,28 @@ class Machine:
         if not len(released):
             return released
         self.interval[released] += 1
-        self.progress += 1
         waves = np.flatnonzero(arrived & np.isin(self.workgroup_of, released))
         self.status[waves] = Status.RUN
-        self.impatient[waves] = False
         for queue in {id(self.queue[w]): self.queue[w] for w in waves}.values():
             for operation in queue.lgkm:
                 for touch in operation.touches:
                     if touch.what is not Footprint.DMA:
                         touch = touch.restrict(waves)
                         self.lds.carry_over(touch, self.stamps(touch.wave))
+        for workgroup in released.tolist():
+            self._watch_barrier(workgroup)
         return released
+
+    def _watch_barrier(self, workgroup: int) -> None:
+        """Park a workgroup that passes barriers without getting anywhere."""
+        waves = np.flatnonzero((self.workgroup_of == workgroup) & (self.status == Status.RUN))
+        columns = slice(int(waves[0]), int(waves[-1]) + 1)
+        file, words = self.registers, self.lds.words
+        lds = self.lds.data[workgroup * words : (workgroup + 1) * words]
+        state = [file.scalar[:, columns], file.scc[columns], file.vector[:, columns], file.scratch[:, columns], lds]
+        since = self.spin_watch.visit(workgroup, int(self.pc[waves].max()), state, self.progress)
+        if since is not None:
+            self._park(waves, since)
 
     def _finish(self, group: WaveGroup, pc: int) -> None:
         group.wait(0, 0)  # the hardware completes what is outstanding
@@ -313,10 +331,10 @@ class Machine:
         if len(waiting):
             self._release(waiting)
 
-    def _park(self, group: WaveGroup, pc: int) -> None:
-        self._close(group, pc, Status.PARKED)
-        self.parked_at[group.waves] = self.progress
-        self.impatient[group.waves] = True
+    def _park(self, waves: np.ndarray, since: int) -> None:
+        """Wait until ``progress`` differs from ``since``."""
+        self.status[waves] = Status.PARKED
+        self.parked_at[waves] = since
 
     def retire(self, operation: Operation) -> None:
         for touch in operation.touches:
@@ -350,23 +368,6 @@ class Machine:
                 lines.append(f"workgroup {place} wave {self.wave_id[wave]} {what} {item}")
         shown = "\n  ".join(lines[:16]) + ("\n  ..." if len(lines) > 16 else "")
         return DeadlockError(f"{self.kernel.program.name}: deadlock:\n  {shown}")
-
-
-class _State:
-    """Everything that decides what a spinning group does next, apart from memory."""
-
-    def __init__(self, group: Group, target: int):
-        self.target = target
-        self.vector, self.scalar, self.scc = group.vector.copy(), group.s_file.copy(), group.scc.copy()
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _State)
-            and self.target == other.target
-            and np.array_equal(self.scalar, other.scalar)
-            and np.array_equal(self.scc, other.scc)
-            and np.array_equal(self.vector, other.vector)
-        )
 
 
 def _uniform(taken: np.ndarray) -> bool:

@@ -132,6 +132,8 @@ def is_register_load(item: Instruction) -> bool:
     """Whether operand 0 is a register filled later by memory."""
     if item.opcode.startswith("s_load"):
         return True
+    if item.opcode.startswith(("global_atomic", "flat_atomic")):
+        return item.has("sc0")
     memory = item.opcode.startswith(("buffer_load", "global_load", "flat_load", "scratch_load", "ds_read", "ds_bpermute"))
     return memory and not item.has("lds") and "_lds_" not in item.opcode
 
