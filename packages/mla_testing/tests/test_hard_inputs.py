@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from mla_testing.paged_cache import GARBAGE, paged_cache
-from mla_testing.strided import LAYOUTS, empty_strided
+from mla_testing.strided import LAYOUTS, SPARSE, empty_strided
 from mla_testing.varlen import varlen
 
-POISONED = [name for name in LAYOUTS if name not in ("untouched", "far", "far_swapped")]
+POISONED = [name for name in LAYOUTS if name not in SPARSE]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

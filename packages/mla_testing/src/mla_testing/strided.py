@@ -53,10 +53,19 @@ def untouched(shape: Sequence[int], dtype: torch.dtype, device: torch.device) ->
 
 def far(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Index 1 of the outermost dimension beyond 2 GiB, index 2 beyond 4 GiB; what lies between is not touched."""
+    return _apart(shape, (MAX_INT32 + 1) // ELEMENT_BYTES + 8, dtype, device)
+
+
+def spread(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """The outermost dimension spread evenly, its last index beyond 4 GiB; what lies between is not touched."""
+    return _apart(shape, 2 * (MAX_INT32 + 1) // ELEMENT_BYTES // max(shape[0] - 1, 1) + 8, dtype, device)
+
+
+def _apart(shape: Sequence[int], stride: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """The outermost dimension `stride` elements apart, the others contiguous."""
     inner = torch.empty(tuple(shape[1:]), device="meta").stride()
-    reach = (MAX_INT32 + 1) // ELEMENT_BYTES + 8
-    buffer = torch.empty(((shape[0] - 1) * reach + math.prod(shape[1:]),), dtype=dtype, device=device)
-    return buffer.as_strided(tuple(shape), (reach, *inner))
+    buffer = torch.empty((max(shape[0] - 1, 0) * stride + math.prod(shape[1:]),), dtype=dtype, device=device)
+    return buffer.as_strided(tuple(shape), (stride, *inner))
 
 
 def far_swapped(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -75,8 +84,12 @@ LAYOUTS: dict[str, Layout] = {
     "untouched": untouched,
     "far": far,
     "far_swapped": far_swapped,
+    "spread": spread,
 }
 """Layouts by the name that a case spells."""
+
+SPARSE = ("untouched", "far", "far_swapped", "spread")
+"""Those without poison, most of whose memory is never touched."""
 
 
 def empty_strided(layout: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:

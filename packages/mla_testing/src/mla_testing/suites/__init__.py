@@ -18,7 +18,7 @@ from mla_testing.suites.checks import CHECKS, Run, checks_for
 
 OPERATIONS = {"decode": decode, "prefill": prefill}
 
-SUBSETS = ("smoke", "full", "large")
+SUBSETS = ("smoke", "full", "large", "huge")
 
 Case = decode.DecodeCase | prefill.PrefillCase
 
@@ -63,7 +63,13 @@ class Report:
 
 
 def cases(operation: str, subset: str = "full") -> tuple[Case, ...]:
-    """The cases of an operation: `smoke` (few and small), `full` (all pairs of options) or `large` (beyond 4 GiB)."""
+    """The cases of an operation.
+
+    Args:
+        operation: `decode` or `prefill`.
+        subset: `smoke` (few and small), `full` (all pairs of options), `large` (tensors beyond 4 GiB) or `huge` (batches
+            and contexts for a GPU).
+    """
     if subset not in SUBSETS:
         raise ArgumentError("subset", repr(subset), "one of " + ", ".join(SUBSETS))
     return tuple({case.id: case for case in getattr(OPERATIONS[operation], subset)()}.values())

@@ -10,7 +10,7 @@ import attrs
 import torch
 
 from mla_testing.accuracy import compare
-from mla_testing.strided import empty_strided
+from mla_testing.strided import SPARSE, empty_strided
 from mla_testing.suites.graph import replay
 
 SENTINEL = 7.75
@@ -72,7 +72,7 @@ def outputs(run: Run) -> list[str]:
     expected, expected_lse = run.inputs.expected
     layout = getattr(run.case, "q_layout", None) or run.case.layout
     dtype = run.inputs.q.dtype
-    sparse = layout.startswith("far")
+    sparse = layout in SPARSE
     out = empty_strided("padded_rows" if layout == "contiguous" else layout, expected.shape, dtype, run.device)
     out.fill_(SENTINEL)
     whole = out.as_strided((out.untyped_storage().size() // out.element_size(),), (1,), 0)
@@ -142,18 +142,18 @@ CHECKS: dict[str, Check] = {
 }
 """Checks by name, in the order they run."""
 
-SPARSE_CHECKS = ("accuracy", "outputs")
-"""Those that a case with untouched gigabytes goes through."""
+LARGE_CHECKS = ("accuracy", "outputs")
+"""Those that a case with gigabytes, touched or not, goes through."""
 
 
 def _is_sparse(run: Run) -> bool:
     layouts = {getattr(run.case, name, "") for name in ("pool", "q_layout", "layout")}
-    return bool(layouts & {"untouched", "far", "far_swapped"})
+    return bool(layouts & set(SPARSE))
 
 
 def checks_for(run: Run) -> tuple[str, ...]:
     """Names of the checks that apply to a case."""
-    return SPARSE_CHECKS if _is_sparse(run) else tuple(CHECKS)
+    return LARGE_CHECKS if _is_sparse(run) or run.case.is_huge else tuple(CHECKS)
 
 
 def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -11,7 +11,7 @@ import torch
 from mla_core.problem import ELEMENT_BYTES, MAX_INT32, TORCH_DTYPES
 from mla_decode import mla_decode_with_kvcache
 from mla_testing.paged_cache import HEAD_DIM, SOFTMAX_SCALE, DecodeInputs, paged_cache
-from mla_testing.suites.lengths import PATTERNS
+from mla_testing.suites.lengths import HUGE_BATCH, PATTERNS
 from mla_testing.suites.pairwise import pairwise
 
 CLAMPED_TABLE_TOKENS = 384
@@ -48,6 +48,11 @@ class DecodeCase:
     pool_pages: int = 0
     table_tokens: int = 0
     scale: float = 1.0
+
+    @property
+    def is_huge(self) -> bool:
+        """Whether only the most telling checks are worth their time."""
+        return self.batch >= HUGE_BATCH or self.lengths == "very_long"
 
     @property
     def id(self) -> str:
@@ -151,4 +156,15 @@ def large() -> tuple[DecodeCase, ...]:
         *(DecodeCase(heads=16, lengths="ragged", pool="untouched", pool_pages=pages) for pages in pools),
         DecodeCase(heads=5, q_len=2, page_size=128, batch=1, lengths="equal", pool="far", pool_pages=3),
         DecodeCase(heads=16, lengths="ragged", q_layout="far"),
+        DecodeCase(heads=3, q_len=2, lengths="ragged", q_layout="far_swapped"),
+    )
+
+
+@functools.cache
+def huge() -> tuple[DecodeCase, ...]:
+    """More requests than a dimension of a grid may count, and long contexts: for a GPU."""
+    return (
+        DecodeCase(heads=1, batch=HUGE_BATCH, page_size=16, lengths="edges"),
+        DecodeCase(heads=128, batch=2, lengths="very_long"),
+        DecodeCase(heads=16, q_len=2, batch=3, lengths="very_long", dtype="fp16", page_size=1),
     )

@@ -8,6 +8,9 @@ from collections.abc import Callable
 EDGES = (0, 1, 63, 64, 65, 127, 128, 129)
 """Lengths around the tile sizes of the kernels."""
 
+HUGE_BATCH = 2**16 + 3
+"""More than the y and z dimensions of a CUDA grid may count (65535)."""
+
 LONG = 1027
 """Enough keys for several splits and many tiles, and a multiple of nothing."""
 
@@ -45,6 +48,11 @@ def all_empty(batch: int, page_size: int) -> tuple[int, ...]:
     return (0,) * batch
 
 
+def very_long(batch: int, page_size: int) -> tuple[int, ...]:
+    """The context that DeepSeek-V3 is served with (128 Ki tokens), less a ragged end, and shorter ones."""
+    return tuple(131072 // (request + 1) - 17 for request in range(batch))
+
+
 PATTERNS: dict[str, Callable[[int, int], tuple[int, ...]]] = {
     "edges": edges,
     "ragged": ragged,
@@ -52,4 +60,5 @@ PATTERNS: dict[str, Callable[[int, int], tuple[int, ...]]] = {
     "equal": equal,
     "clamped": clamped,
     "all_empty": all_empty,
+    "very_long": very_long,
 }

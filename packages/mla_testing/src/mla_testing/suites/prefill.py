@@ -10,6 +10,7 @@ import torch
 
 from mla_core.problem import TORCH_DTYPES
 from mla_prefill import mla_prefill
+from mla_testing.suites.lengths import HUGE_BATCH
 from mla_testing.suites.pairwise import pairwise
 from mla_testing.varlen import SOFTMAX_SCALE, PrefillInputs, varlen
 
@@ -27,7 +28,7 @@ class PrefillCase:
     Attributes:
         group: query heads of each key head.
         first: where in LENGTHS the sequences start.
-        keys: a rule of KEY_RULES.
+        keys: a rule of KEY_RULES, or `short` (up to 3 tokens) or `very_long` for all sequences.
         layout: of q, k and v, in `mla_testing.strided`.
         scale: softmax_scale, as a multiple of DeepSeek-V3's.
     """
@@ -51,6 +52,11 @@ class PrefillCase:
     scale: float = 1.0
 
     @property
+    def is_huge(self) -> bool:
+        """Whether only the most telling checks are worth their time."""
+        return self.batch >= HUGE_BATCH or self.keys == "very_long"
+
+    @property
     def id(self) -> str:
         """Readable and unique, and what `suites.find` takes."""
         mask = "causal" if self.is_causal else "full"
@@ -63,6 +69,10 @@ class PrefillCase:
     @property
     def seqlens(self) -> tuple[tuple[int, int], ...]:
         """(queries, keys) of each sequence."""
+        if self.keys == "short":
+            return tuple((sequence % 3, (sequence + 1) % 4) for sequence in range(self.batch))
+        if self.keys == "very_long":
+            return ((10001, 20011),) * self.batch
         pairs = []
         for sequence in range(self.batch):
             queries = LENGTHS[(self.first + sequence) % len(LENGTHS)]
@@ -136,4 +146,15 @@ def large() -> tuple[PrefillCase, ...]:
     return (
         PrefillCase(heads=3, first=4, batch=1, layout="far_swapped"),
         PrefillCase(heads=3, first=1, batch=4, keys="longer", is_causal=False, layout="far_swapped"),
+        PrefillCase(heads=2, first=5, batch=1, layout="spread"),
+    )
+
+
+@functools.cache
+def huge() -> tuple[PrefillCase, ...]:
+    """More sequences than a dimension of a grid may count, and a long one: for a GPU."""
+    return (
+        PrefillCase(heads=1, batch=HUGE_BATCH, keys="short"),
+        PrefillCase(heads=4, group=4, batch=1, keys="very_long"),
+        PrefillCase(heads=2, batch=1, keys="very_long", is_causal=False),
     )

@@ -114,7 +114,7 @@ class InterpretedRunner:
     """
 
     name: str = "interpreted"
-    subsets: tuple[str, ...] = ("smoke",)
+    subsets: tuple[str, ...] = ("smoke", "large")
     _process: subprocess.Popen[str] | None = attrs.field(default=None, init=False)
     _errors: IO[bytes] | None = attrs.field(default=None, init=False)
 
@@ -173,7 +173,7 @@ def runners_for(target: str) -> tuple[Runner, ...]:
     """
     gpu, emulator = Machine.gpu(), Machine.emulator()
     native = NativeRunner("cpu", Machine.cpu())
-    real = () if gpu is None else (NativeRunner(gpu.target.arch, gpu),)
+    real = () if gpu is None else (NativeRunner(gpu.target.arch, gpu, ("full", "large", "huge")),)
     if target == "cpu":
         return (native, InterpretedRunner())
     if target == "auto":
