@@ -67,8 +67,8 @@ def cases(operation: str, subset: str = "full") -> tuple[Case, ...]:
 
     Args:
         operation: `decode` or `prefill`.
-        subset: `smoke` (few and small), `full` (all pairs of options), `large` (tensors beyond 4 GiB) or `huge` (batches
-            and contexts for a GPU).
+        subset: `smoke` (few and small), `full` (all pairs of options), `large` (tensors beyond 4 GiB) or `huge`
+            (batches and contexts for a GPU).
     """
     if subset not in SUBSETS:
         raise ArgumentError("subset", repr(subset), "one of " + ", ".join(SUBSETS))
