@@ -77,8 +77,7 @@ def _may_share(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 def check_number(name: str, value: Any, allowed: str, *, low: float | None = None, integer: bool = False) -> None:
     """A finite int or float (an int where `integer`), at least `low`."""
-    kinds: tuple[type, ...] = (int,) if integer else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int if integer else (int, float)) or not math.isfinite(value):
         raise ArgumentError(name, repr(value), allowed)
     if low is not None and value < low:
         raise ArgumentError(name, value, allowed)
