@@ -84,7 +84,7 @@ class EmulatedRunner:
     machine: Machine
     portable: bool = False
     checks: tuple[str, ...] = ("accuracy",)
-    subsets: tuple[str, ...] = ("smoke",)
+    subsets: tuple[str, ...] = ("smoke", "large")
 
     @property
     def name(self) -> str:
