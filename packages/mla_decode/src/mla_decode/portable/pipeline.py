@@ -151,18 +151,19 @@ def decode_kernel(
     acc = tl.full([cfg.block_m, shape.kv_lora_rank], 0.0, tl.float32)
     row_max = tl.full([cfg.block_m], float("-inf"), tl.float32)
     row_sum = tl.full([cfg.block_m], 0.0, tl.float32)
-    page_ids = load_page_ids(page_table_ptr, first, last - 1, shape, cfg)
+    last_key = tl.maximum(last - 1, 0)  # a token that page_table has, also where no key is visible
+    page_ids = load_page_ids(page_table_ptr, first, last_key, shape, cfg)
     for start in tl.range(first, unmasked, cfg.block_n):
-        next_page_ids = load_page_ids(page_table_ptr, start + cfg.block_n, last - 1, shape, cfg)
+        next_page_ids = load_page_ids(page_table_ptr, start + cfg.block_n, last_key, shape, cfg)
         acc, row_max, row_sum = attend_block(
-            q_latent, q_rope, acc, row_max, row_sum, kv_ptr, page_ids, start, last - 1, visible, scale_log2,
+            q_latent, q_rope, acc, row_max, row_sum, kv_ptr, page_ids, start, last_key, visible, scale_log2,
             False, negate, shape, cfg,
         )  # fmt: skip
         page_ids = next_page_ids
     for start in tl.range(unmasked, last, cfg.block_n):
-        next_page_ids = load_page_ids(page_table_ptr, start + cfg.block_n, last - 1, shape, cfg)
+        next_page_ids = load_page_ids(page_table_ptr, start + cfg.block_n, last_key, shape, cfg)
         acc, row_max, row_sum = attend_block(
-            q_latent, q_rope, acc, row_max, row_sum, kv_ptr, page_ids, start, last - 1, visible, scale_log2,
+            q_latent, q_rope, acc, row_max, row_sum, kv_ptr, page_ids, start, last_key, visible, scale_log2,
             True, negate, shape, cfg,
         )  # fmt: skip
         page_ids = next_page_ids
