@@ -107,6 +107,7 @@ REFUSED = {
         {"lse_out": zeros(2, 1, 8, dtype=torch.float32)[..., ::2], "return_lse": True},
         "lse_out.stride()", "(8, 8, 2)", "contiguous",
     ),
+    "plan is no plan": ({"plan": {"words": 3}}, "plan", "a dict", "None or what mla_decode_plan returned"),
     "unknown solution": ({"solution": "swift"}, "solution", "'swift'", "None or one of"),
     "solution is no name": ({"solution": 3}, "solution", "3", "None or one of"),
     "config of no solution": ({"config": StrangerConfig()}, "config", "StrangerConfig", "None or one of"),

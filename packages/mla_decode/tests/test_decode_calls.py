@@ -95,3 +95,12 @@ def test_pool_of_expanded_pages():
     q = torch.randn(1, 1, 4, 576).bfloat16()
     out = mla_decode_with_kvcache(q, page.expand(7, -1, -1), table, lengths, softmax_scale=0.1)
     assert torch.equal(out, mla_decode_with_kvcache(q, page.repeat(7, 1, 1), table, lengths, softmax_scale=0.1))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_tensors_on_another_device_than_the_current_one():
+    inputs = paged_cache(seqlens=[300, 70], heads=16, device="cuda:1")
+    with torch.cuda.device(0):
+        out, lse = call(inputs, return_lse=True)
+    accuracy = compare(out, inputs.expected[0], lse, inputs.expected[1])
+    assert accuracy.ok, str(accuracy)

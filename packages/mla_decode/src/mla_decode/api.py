@@ -100,6 +100,7 @@ def mla_decode_with_kvcache(
             solution=solution,
             config=config,
         )
+    _check_plan_type(plan)
     kv_cache = pool_view(kv_cache)
     key = signature_key(
         (q, kv_cache, page_table, cache_seqlens, out, lse_out),
@@ -134,11 +135,12 @@ def mla_decode_with_kvcache(
         result.zero_()
         if lse is not None:
             lse.fill_(float("-inf"))
-    elif plan is None or plan.words is None:
-        program.launch(q, kv_cache, page_table, cache_seqlens, result, lse, softmax_scale)
     else:
-        _check_plan(program, plan)
-        program.launch(q, kv_cache, page_table, cache_seqlens, result, lse, softmax_scale, plan)
+        planned = () if plan is None or plan.words is None else (plan,)
+        for given in planned:
+            _check_plan(program, given, q.device)
+        with torch.cuda.device_of(q):  # Triton launches on the current device; no-op for CPU tensors
+            program.launch(q, kv_cache, page_table, cache_seqlens, result, lse, softmax_scale, *planned)
     return (result, lse) if return_lse else result
 
 
@@ -171,6 +173,7 @@ def mla_decode_plan(
         ArgumentError: as `mla_decode_with_kvcache`; also a `plan` of other shapes or another solution.
         ConfigError, UnsupportedError: as `mla_decode_with_kvcache`.
     """
+    _check_plan_type(plan)
     kv_cache = pool_view(kv_cache)
     problem, _ = validate(
         q,
@@ -192,13 +195,22 @@ def mla_decode_plan(
         return DecodePlan(key=(), words=None)
     if plan is None:
         plan = program.make_plan(q.device)
-    _check_plan(program, plan)
-    program.fill_plan(plan, cache_seqlens)
+    _check_plan(program, plan, q.device)
+    with torch.cuda.device_of(q):
+        program.fill_plan(plan, cache_seqlens)
     return plan
 
 
-def _check_plan(program: Program, plan: DecodePlan) -> None:
+def _check_plan_type(plan: Any) -> None:
+    """Refuses what is no plan at all."""
+    if plan is not None and not isinstance(plan, DecodePlan):
+        raise ArgumentError("plan", f"a {type(plan).__name__}", "None or what mla_decode_plan returned")
+
+
+def _check_plan(program: Program, plan: DecodePlan, device: torch.device) -> None:
     """Refuses a plan that the program did not make and could not have made."""
+    if plan.words is not None and plan.words.device != device:
+        raise ArgumentError("plan.words.device", plan.words.device, f"{device}, the device of q")
     expected = getattr(program, "plan_key", ())
     if plan.key != expected:
         raise ArgumentError("plan", plan.key, f"{expected}, what mla_decode_plan makes for this call")

@@ -69,7 +69,11 @@ def check_plan(heads: int, seqlens: list[int]) -> None:
             end = record[planner.LAST_END.value] if request == last else blocks[request]
             if request == first:
                 assert record[planner.FIRST_END.value] == end
-            kind = (planner.FIRST_SLOT, planner.FIRST_PIECES) if request == first else (planner.LAST_SLOT, planner.LAST_PIECES)
+            kind = (
+                (planner.FIRST_SLOT, planner.FIRST_PIECES)
+                if request == first
+                else (planner.LAST_SLOT, planner.LAST_PIECES)
+            )
             if request in (first, last):
                 told[request].add(tuple(record[word.value] for word in kind))
             else:

@@ -119,5 +119,6 @@ def mla_prefill(
         check_outputs(q, k, v, cu_seqlens_q, cu_seqlens_kv, out, lse_out)
     lse: Any = q.new_empty(q.shape[:2], dtype=torch.float32) if return_lse and lse_out is None else lse_out
     if program is not None:
-        program.launch(q, k, v, cu_seqlens_q, cu_seqlens_kv, result, lse, softmax_scale)
+        with torch.cuda.device_of(q):  # Triton launches on the current device; no-op for CPU tensors
+            program.launch(q, k, v, cu_seqlens_q, cu_seqlens_kv, result, lse, softmax_scale)
     return (result, lse) if return_lse else result
