@@ -22,16 +22,27 @@ def wait_arrivals(counter_ptr, count):
 
     Every workgroup that arrives must be running, or be sure to: the launch is a cooperative one.
     """
-    seen = gl.atomic_add(counter_ptr, 0, sem="acquire", scope="gpu")
-    while seen < count:
-        seen = gl.atomic_add(counter_ptr, 0, sem="acquire", scope="gpu")
+    while load_acquire(counter_ptr) < count:
+        pass
     sync_partition()
 
 
 @gluon.jit
-def leave_arrivals(counter_ptr, count):
-    """Adds 1 to a counter, and sets it back to 0 where that makes `count`: nobody waits for it any more."""
-    sync_partition()
-    seen = gl.atomic_add(counter_ptr, 1, sem="acq_rel", scope="gpu")
+def load_acquire(pointer):
+    """An int32 in global memory; what its writer stored before is seen by loads after it."""
+    return gl.inline_asm_elementwise(
+        "ld.acquire.gpu.global.b32 $0, [$1];", "=r,l", [pointer], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def leave_arrivals(counter_ptr):
+    """Adds 1 to a counter that this partition no longer waits for. Returns what it was."""
+    return gl.atomic_add(counter_ptr, 1, sem="relaxed", scope="gpu")
+
+
+@gluon.jit
+def reset_arrivals(counter_ptr, seen, count):
+    """Sets a counter to 0 if this partition was the last to leave it: `seen` is what it had found, `count` the total."""
     if seen == count - 1:
         gl.store(counter_ptr, 0)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+MINUS_INFINITY_BITS = gl.constexpr(-0x00800000)
+"""Bits of the fp32 -inf, 0xFF800000, as int32."""
+
 
 @gluon.jit
 def compute_visible_keys(rows, seqlen, heads: gl.constexpr, q_len: gl.constexpr, causal: gl.constexpr):
@@ -24,15 +27,22 @@ def compute_visible_keys(rows, seqlen, heads: gl.constexpr, q_len: gl.constexpr,
 
 
 @gluon.jit
-def compute_masked_scores(scores, positions, visible_keys):
-    """`scores` where position < visible_keys, else -inf, whatever they were (NaN too).
+def compute_masked_scores(scores, positions, visible):
+    """fp32 `scores` where position < visible, else -inf, whatever they were (NaN too).
 
-    positions and visible_keys broadcast against scores.
+    positions and visible int32 broadcast against scores; their difference fits 32 bits. Its sign becomes a mask of
+    bits, so that no lane mask per score rests in scalar registers.
     """
-    return gl.where(positions < visible_keys, scores, float("-inf"))
+    mask = (positions - visible) >> 31
+    bits = (scores.to(gl.int32, bitcast=True) & mask) | (MINUS_INFINITY_BITS & ~mask)
+    return bits.to(gl.float32, bitcast=True)
 
 
 @gluon.jit
-def compute_visible_values(values, positions, seqlen):
-    """`values` where position < seqlen, else 0, whatever they were: a probability of 0 times NaN would be NaN."""
-    return gl.where(positions < seqlen, values, gl.zeros_like(values))
+def compute_visible_values(values, positions, visible):
+    """16-bit `values` where position < visible, else 0, whatever they were: a probability of 0 times NaN would be NaN.
+
+    positions and visible as in `compute_masked_scores`.
+    """
+    mask = ((positions - visible) >> 31).to(gl.int16)
+    return (values.to(gl.int16, bitcast=True) & mask).to(values.dtype, bitcast=True)

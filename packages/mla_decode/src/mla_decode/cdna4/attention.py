@@ -50,17 +50,6 @@ class Softmax:
     acc: gl.tensor
 
 
-@aggregate
-class Keys:
-    """What a step needs to know about the request. visible: `[groups, rows, 1]` keys that each row sees."""
-
-    kv_cache: gl.tensor
-    table_row: gl.tensor
-    seqlen: gl.tensor
-    visible: gl.tensor
-    scale_log2: gl.tensor
-
-
 @gluon.jit
 def start_softmax(cfg: gl.constexpr, geo: gl.constexpr):
     """State before the first key."""

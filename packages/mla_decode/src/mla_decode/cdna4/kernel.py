@@ -13,9 +13,10 @@ from triton.experimental.gluon import language as gl
 from mla_core.stages.row_mask import compute_visible_keys
 from mla_core.stages.split_plan import PLAN_LANES, compute_item_steps, compute_split_plan, compute_splits, find_item
 from mla_core.stages.uniform import keep_here, make_uniform
-from mla_decode.cdna4.attention import Keys, load_query, start_softmax
+from mla_decode.cdna4.attention import load_query, start_softmax
 from mla_decode.cdna4.epilogue import compute_rows, store_partial, store_result
 from mla_decode.cdna4.loops import attend_private_tiles, attend_shared_tiles
+from mla_decode.cdna4.paged_tile import Keys
 from mla_core.layouts.cdna4 import mfma_layout
 
 

@@ -23,13 +23,28 @@ from triton.experimental.gluon import language as gl
 
 from mla_core.gluon_compat import aggregate, reinterpret
 from mla_core.layouts.cdna4 import tile_copy_layout, tile_shared_layout
-from mla_core.stages.uniform import make_uniform
+from mla_core.stages.uniform import keep_in_lanes, make_uniform
 
 TILE_TOKENS = gl.constexpr(64)
 COPY_WAVES = gl.constexpr(4)
 WAVE_TOKENS = gl.constexpr(16)
 
 async_copy = gl.amd.cdna4.async_copy
+
+
+@aggregate
+class Keys:
+    """The keys of one request, as one query tile sees them.
+
+    kv_cache: pointer to the pool. table_row: pointer to the request's page ids. seqlen: int32, at least 1. visible:
+    int32 `[1, rows, 1]`, keys that each row sees. scale_log2: fp32, factor of raw scores.
+    """
+
+    kv_cache: gl.tensor
+    table_row: gl.tensor
+    seqlen: gl.tensor
+    visible: gl.tensor
+    scale_log2: gl.tensor
 
 
 @aggregate
@@ -85,8 +100,10 @@ def view_tile(part, groups: gl.constexpr):
 
 
 @gluon.jit
-def load_page_ids(table_row, tile, seqlen, cfg: gl.constexpr, geo: gl.constexpr):
-    """PageIds of a tile of a sequence with `seqlen` >= 1 tokens. table_row: pointer to the request's page ids."""
+def load_page_ids(keys, tile, cfg: gl.constexpr, geo: gl.constexpr):
+    """PageIds of a tile of the sequence `keys` (Keys)."""
+    table_row = keys.table_row
+    seqlen = keys.seqlen
     latent: gl.constexpr = tile_copy_layout(COPY_WAVES, WAVE_TOKENS, geo.kv_lora_rank, COPY_WAVES)
     rope: gl.constexpr = tile_copy_layout(COPY_WAVES, WAVE_TOKENS, geo.qk_rope_head_dim, COPY_WAVES)
     if cfg.paging == "page_per_tile":
@@ -107,10 +124,10 @@ def load_page_ids(table_row, tile, seqlen, cfg: gl.constexpr, geo: gl.constexpr)
 
 
 @gluon.jit
-def issue_tile(destination, kv_cache, ids, tile, seqlen, cfg: gl.constexpr, geo: gl.constexpr):
+def issue_tile(destination, ids, keys, tile, cfg: gl.constexpr, geo: gl.constexpr):
     """Starts copying a tile to LDS and closes a group of copies: 16 + 2 instructions a wave."""
-    _issue_rows(destination.latent, kv_cache, ids.latent, tile, seqlen, cfg, geo)
-    _issue_rows(destination.rope, kv_cache + geo.kv_lora_rank, ids.rope, tile, seqlen, cfg, geo)
+    _issue_rows(destination.latent, keys.kv_cache, ids.latent, tile, keys.seqlen, cfg, geo)
+    _issue_rows(destination.rope, keys.kv_cache + geo.kv_lora_rank, ids.rope, tile, keys.seqlen, cfg, geo)
     async_copy.commit_group()
 
 
@@ -123,7 +140,9 @@ def _issue_rows(destination, kv_cache, ids, tile, seqlen, cfg: gl.constexpr, geo
     if cfg.paging == "page_per_tile":
         start = _tile_start(tile, seqlen) % geo.page_size
         base = kv_cache + (make_uniform(ids).to(gl.int64) * geo.stride_page + start.to(gl.int64) * geo.stride_token)
-        rows = _token_numbers(gl.SliceLayout(2, layout)).to(_offset_type(cfg)) * geo.stride_token
+        wave = gl.arange(0, COPY_WAVES, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+        first = keep_in_lanes(wave * WAVE_TOKENS + (tile >> 31)).to(_offset_type(cfg))
+        rows = (first[:, None] + token[None, :]) * geo.stride_token
     elif cfg.paging == "page_per_wave":
         base = kv_cache
         start = _wave_starts(tile, seqlen, layout) % geo.page_size
