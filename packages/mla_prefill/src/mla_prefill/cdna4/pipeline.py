@@ -188,12 +188,12 @@ def compute_softmax(products, row_max, row_sum, output, scale_log2, visible, MAS
 
 
 @gluon.jit
-def load_queries(base, TOKEN_STRIDE: gl.constexpr, columns: gl.constexpr, first, rows, BLOCK_M: gl.constexpr, NEGATE: gl.constexpr):
+def load_queries(base, token_stride, columns: gl.constexpr, first, rows, BLOCK_M: gl.constexpr, NEGATE: gl.constexpr):
     """`[BLOCK_M, columns]` of Q from column `first` on, as left operand; rows from `rows` on are 0."""
     operand: gl.constexpr = operand_layout(0, gl.num_warps(), K_WIDTH)
     row = gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, operand))
     column = gl.arange(0, columns, layout=gl.SliceLayout(0, operand))
-    offsets = row[:, None] * TOKEN_STRIDE + column[None, :] + first
+    offsets = row[:, None] * token_stride + column[None, :] + first
     q = cdna4.buffer_load(base, offsets, mask=(row < rows)[:, None], other=0.0)
     if NEGATE:
         q = -q
@@ -201,12 +201,12 @@ def load_queries(base, TOKEN_STRIDE: gl.constexpr, columns: gl.constexpr, first,
 
 
 @gluon.jit
-def store_rows(base, TOKEN_STRIDE: gl.constexpr, output, rows):
+def store_rows(base, token_stride, output, rows):
     """Stores the first `rows` rows of `[block_m, 128]`."""
     layout: gl.constexpr = output.type.layout
     row = gl.arange(0, output.shape[0], layout=gl.SliceLayout(1, layout))
     column = gl.arange(0, output.shape[1], layout=gl.SliceLayout(0, layout))
-    offsets = row[:, None] * TOKEN_STRIDE + column[None, :]
+    offsets = row[:, None] * token_stride + column[None, :]
     cdna4.buffer_store(output.to(base.dtype.element_ty), base, offsets, mask=(row < rows)[:, None])
 
 
@@ -252,14 +252,15 @@ def attend(ring, here, ahead, free, q_nope, q_rope, k_base, v_base, kv_len, firs
             ring, here, ahead, free, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible, 0,
             scale_log2, False,
         )  # fmt: skip
-        here, ahead, free = ahead, free, here
         if left > 1:
             s, k_base, v_base, row_max, row_sum, output = step(
-                ring, here, ahead, free, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible,
+                ring, ahead, free, here, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible,
                 0, scale_log2, False,
             )  # fmt: skip
-            here, ahead, free = ahead, free, here
+        here, ahead, free = free, here, ahead
         left -= 2
+    if left < 0:  # the last turn had one step only
+        here, ahead, free = free, here, ahead
     for t in range(steady, steps - 1):
         s, k_base, v_base, row_max, row_sum, output = step(
             ring, here, ahead, free, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible, t,
@@ -299,7 +300,7 @@ def step(
     return s_next, k_base, v_base, row_max, row_sum, output
 
 
-@gluon.jit(do_not_specialize=["batch", "q_head", "k_head", "v_head", "out_head"])
+@gluon.jit(do_not_specialize=["batch", "q_token", "q_head", "k_head", "v_head", "out_token", "out_head"])
 def prefill(
     q_ptr,  # [total_q, HEADS, 192]
     k_ptr,  # [total_kv, HEADS / GROUP, 192]
@@ -309,18 +310,18 @@ def prefill(
     cu_seqlens_q_ptr,  # [batch + 1] int32
     cu_seqlens_kv_ptr,  # [batch + 1] int32
     batch,
-    q_head,  # strides between heads in units of 8 elements, so that every row is known to start at 16 bytes
+    q_token,  # strides in units of 8 elements, so that every row is known to start at a multiple of 16 bytes
+    q_head,
     k_head,
     v_head,
+    out_token,
     out_head,
     scale_log2,  # |softmax_scale| * log2(e), more than 0
     cfg: gl.constexpr,
     HEADS: gl.constexpr,
     GROUP: gl.constexpr,  # query heads of a key head
-    Q_STRIDE: gl.constexpr,  # elements between tokens, multiples of 8
-    K_STRIDE: gl.constexpr,
+    K_STRIDE: gl.constexpr,  # elements between tokens, multiples of 8
     V_STRIDE: gl.constexpr,
-    OUT_STRIDE: gl.constexpr,
     IS_CAUSAL: gl.constexpr,
     RETURN_LSE: gl.constexpr,
     NEGATE: gl.constexpr,  # softmax_scale < 0
@@ -360,18 +361,18 @@ def prefill(
         token = (q_start + row).to(gl.int64)
         kv_token = kv_start.to(gl.int64)
         kv_head = (head // GROUP).to(gl.int64)
-        q_base = q_ptr + token * Q_STRIDE + head.to(gl.int64) * q_head * COPY_ELEMENTS
+        q_base = q_ptr + (token * q_token + head.to(gl.int64) * q_head) * COPY_ELEMENTS
         k_base = k_ptr + kv_token * K_STRIDE + kv_head * k_head * COPY_ELEMENTS
         v_base = v_ptr + kv_token * V_STRIDE + kv_head * v_head * COPY_ELEMENTS
-        q_nope = load_queries(q_base, Q_STRIDE, NOPE, 0, rows, BLOCK_M, NEGATE)
-        q_rope = load_queries(q_base, Q_STRIDE, ROPE, NOPE, rows, BLOCK_M, NEGATE)
+        q_nope = load_queries(q_base, q_token * COPY_ELEMENTS, NOPE, 0, rows, BLOCK_M, NEGATE)
+        q_rope = load_queries(q_base, q_token * COPY_ELEMENTS, ROPE, NOPE, rows, BLOCK_M, NEGATE)
         here, ahead, free, output, row_max, row_sum = attend(
             ring, here, ahead, free, q_nope, q_rope, k_base, v_base, kv_len, first_visible, steps, scale_log2,
             IS_CAUSAL,
         )  # fmt: skip
         factor, lse = compute_normalisation(row_max, row_sum)
-        out_base = out_ptr + token * OUT_STRIDE + head.to(gl.int64) * out_head * COPY_ELEMENTS
-        store_rows(out_base, OUT_STRIDE, output * factor[:, None], rows)
+        out_base = out_ptr + (token * out_token + head.to(gl.int64) * out_head) * COPY_ELEMENTS
+        store_rows(out_base, out_token * COPY_ELEMENTS, output * factor[:, None], rows)
         if RETURN_LSE:
             lse_row = gl.arange(0, BLOCK_M, layout=lse.type.layout)
             cdna4.buffer_store(lse, lse_ptr + token * HEADS + head, lse_row * HEADS, mask=lse_row < rows)

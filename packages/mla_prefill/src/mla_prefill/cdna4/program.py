@@ -31,6 +31,7 @@ class CDNA4PrefillProgram:
         self.problem, self.target, self.config = problem, target, config
         strides = used_strides(problem)
         self.token_strides = {name: token for name, (token, _) in strides.items()}
+        self.token_pieces = {name: token // COPY_ELEMENTS for name, (token, _) in strides.items()}
         self.head_pieces = {name: head // COPY_ELEMENTS for name, (_, head) in strides.items()}
 
     @property
@@ -50,10 +51,8 @@ class CDNA4PrefillProgram:
             "cfg": self.config,
             "HEADS": self.problem.heads,
             "GROUP": self.problem.group,
-            "Q_STRIDE": self.token_strides["q"],
             "K_STRIDE": self.token_strides["k"],
             "V_STRIDE": self.token_strides["v"],
-            "OUT_STRIDE": self.token_strides["out"],
             "IS_CAUSAL": self.problem.is_causal,
             "RETURN_LSE": self.problem.return_lse,
             "NEGATE": negate,
@@ -73,7 +72,7 @@ class CDNA4PrefillProgram:
     ) -> None:
         """Enqueues the kernel on the current stream; the lengths are read on the device."""
         scale_log2, negate = split_scale(softmax_scale)
-        heads = self.head_pieces
+        tokens, heads = self.token_pieces, self.head_pieces
         prefill[self.grid](
             q,
             k,
@@ -83,9 +82,11 @@ class CDNA4PrefillProgram:
             cu_seqlens_q,
             cu_seqlens_kv,
             self.problem.batch,
+            tokens["q"],
             heads["q"],
             heads["k"],
             heads["v"],
+            tokens["out"],
             heads["out"],
             scale_log2,
             **self._constexprs(negate),
@@ -98,7 +99,7 @@ class CDNA4PrefillProgram:
         element = f"*{self.problem.dtype}"
         signature = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), element)
         signature |= {"lse_ptr": "*fp32", "cu_seqlens_q_ptr": "*i32", "cu_seqlens_kv_ptr": "*i32", "batch": "i32"}
-        signature |= dict.fromkeys(("q_head", "k_head", "v_head", "out_head"), "i32")
+        signature |= dict.fromkeys(("q_token", "q_head", "k_head", "v_head", "out_token", "out_head"), "i32")
         signature["scale_log2"] = "fp32"
         constexprs = self._constexprs(negate=False)
         if not self.problem.return_lse:
