@@ -169,7 +169,12 @@ def buffer_atomic(item: Instruction, labels: Labels) -> Executor:
 @instruction("buffer_wbl2")
 def write_back(item: Instruction, labels: Labels) -> Executor:
     """First half of a release: what this workgroup wrote becomes visible to other dies."""
-    return lambda g: g.release_fence()
+
+    def execute(g):
+        g.release_fence()
+        g.issue(Operation(Kind.VMEM, g.step, stores=True))
+
+    return execute
 
 
 @instruction("buffer_inv")

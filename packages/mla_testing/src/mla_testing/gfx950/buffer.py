@@ -101,7 +101,7 @@ def buffer_store(item: Instruction, labels: Labels) -> Executor:
         address, active = where.resolve(g, size)
         store(g, first, kind, address, active)
         g.bytes_written += g.count * 64 * size
-        g.issue(Operation(Kind.VMEM, g.step))
+        g.issue(Operation(Kind.VMEM, g.step, stores=True))
 
     return execute
 

@@ -106,8 +106,11 @@ class _Launcher:
 
         session: Session = driver.active.session
         memory, values = _bind(session, self.source, args)
+        kernel = function.kernel
+        if session.rewrite is not None:
+            kernel = load_cached(session.rewrite(function.assembly), self.metadata.name)
         result = execute(
-            function.kernel,
+            kernel,
             (x, y, z),
             self.metadata.num_warps,
             [*values, 0, 0],  # global and profile scratch, which these kernels do not use
@@ -115,6 +118,7 @@ class _Launcher:
             self.metadata.shared,
             session.checks,
             session.reverse,
+            max_jumps=session.max_jumps,
         )
         stored = {r.name: r.unwritten_bytes() for r in memory.regions if r.is_written}
         session.launches.append(
@@ -122,7 +126,7 @@ class _Launcher:
                 self.metadata.name,
                 (x, y, z),
                 self.metadata.num_warps,
-                Resources.of(function.kernel.program.abi, self.metadata.shared),
+                Resources.of(kernel.program.abi, self.metadata.shared),
                 result,
                 stored,
                 function.assembly,

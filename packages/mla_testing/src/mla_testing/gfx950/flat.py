@@ -51,7 +51,7 @@ def global_store(item: Instruction, labels: Labels) -> Executor:
     def execute(g):
         store(g, first, kind, address(g), g.em)
         g.bytes_written += g.active_count() * size
-        g.issue(Operation(Kind.VMEM, g.step))
+        g.issue(Operation(Kind.VMEM, g.step, stores=True))
 
     return execute
 
@@ -80,6 +80,6 @@ def flat_store(item: Instruction, labels: Labels) -> Executor:
     def execute(g):
         store(g, first, kind, address(g), g.em)
         g.bytes_written += g.active_count() * size
-        g.issue(Operation(Kind.FLAT, g.step))
+        g.issue(Operation(Kind.FLAT, g.step, stores=True))
 
     return execute

@@ -58,6 +58,7 @@ class Operation:
     step: int  # index of the instruction
     registers: int = 0  # registers it will fill (see operands.Registers)
     touches: tuple[LdsTouch, ...] = ()
+    stores: bool = False  # writes global memory, or writes caches back
 
 
 class Outstanding:

@@ -46,10 +46,12 @@ def execute(
     checks: Checks,
     reverse: bool = False,
     resident_waves: int = RESIDENT_WAVES,
+    max_jumps: int | None = None,
 ) -> Execution:
     """Run all workgroups. ``arguments``: pointers as addresses, in kernarg order, hidden ones excluded.
 
     ``reverse`` runs workgroups, and the waves within them, from the last to the first wherever an order exists.
+    ``max_jumps`` bounds the backward jumps of each group of waves.
     """
     started = time.perf_counter()
     block, keep = _kernarg(kernel, grid, num_warps, arguments)
@@ -76,6 +78,7 @@ def execute(
                 POISON if checks.poison else None,
                 detector,
                 reverse,
+                max_jumps,
             )
             _start(machine, block)
             machines.append(machine)

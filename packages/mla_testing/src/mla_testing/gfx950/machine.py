@@ -47,6 +47,7 @@ class WaveGroup(Group):
         self.slot = self.waves[:, None]
         self.lds_base = (self.workgroup * self.lds.words)[:, None]
         self.linear_workgroup = machine.linear_workgroup[self.workgroup]
+        self.wave_id = machine.wave_id[self.waves]
         self.bytes_read = self.bytes_written = self.bytes_lds = 0
         self.refresh_stamps()
 
@@ -76,35 +77,48 @@ class WaveGroup(Group):
         self.machine.progress += 1
         detector = self.machine.global_race
         if detector is not None:
+            self.machine.unshared[self.waves] = True
             self._note(detector.write, address, size, active)
 
     def note_atomic(self, address: np.ndarray, active: np.ndarray | None) -> None:
         detector = self.machine.global_race
-        if detector is not None:
-            owners = Owner(self.linear_workgroup, active).per_address(len(address))
-            for place, workgroup in dict.fromkeys(zip(address.tolist(), owners.tolist(), strict=True)):
-                detector.atomic(place, workgroup)
+        if detector is None:
+            return
+        owner = self._owner(active)
+        slots = owner.per_address(self.waves, len(address)).tolist()
+        waited = not any(o.stores for o in self.outstanding.vmem)
+        for place, slot in dict.fromkeys(zip(address.tolist(), slots, strict=True)):
+            workgroup, wave = self.machine.identity(slot)
+            detector.atomic(place, workgroup, wave, waited and self.machine.knows_all_stores(slot))
 
     def release_fence(self) -> None:
-        if self.machine.global_race is not None:
-            self.machine.global_race.release(np.unique(self.linear_workgroup))
+        detector = self.machine.global_race
+        if detector is not None:
+            for slot in self.waves.tolist():
+                if self.machine.knows_all_stores(slot):
+                    detector.release(self.machine.identity(slot)[0])
 
     def acquire_fence(self) -> None:
-        if self.machine.global_race is not None:
-            self.machine.global_race.acquire(np.unique(self.linear_workgroup))
+        detector = self.machine.global_race
+        if detector is not None:
+            for slot in self.waves.tolist():
+                detector.acquire(*self.machine.identity(slot))
+
+    def _owner(self, active: np.ndarray | None) -> Owner:
+        return Owner(self.linear_workgroup, self.wave_id, active)
 
     def _note(self, record, address: np.ndarray, size: int, active: np.ndarray | None) -> None:
-        owner = Owner(self.linear_workgroup, active)
+        owner = self._owner(active)
         low, high = int(address.min()), int(address.max()) + size
         region = self.memory.locate(low, high)
         if region is not None:
             if region.name != KERNARG:
                 record(region, address, size, owner)
             return
-        owners = owner.per_address(len(address))
+        workgroup, wave = (owner.per_address(x, len(address)) for x in (owner.workgroup, owner.wave))
         for region, chosen in self.memory.split(address, size):
             if region.name != KERNARG:
-                record(region, address[chosen], size, Owner(owners[chosen], None))
+                record(region, address[chosen], size, Owner(workgroup[chosen], wave[chosen], None))
 
     def fail(self, message: str) -> None:
         raise EmulationError(message)
@@ -125,6 +139,7 @@ class Machine:
         poison: int | None,
         global_race: GlobalRaceDetector | None,
         reverse: bool = False,
+        max_jumps: int | None = None,
     ):
         self.kernel, self.memory, self.checks, self.poison = kernel, memory, checks, poison
         self.global_race = global_race
@@ -145,7 +160,8 @@ class Machine:
         self.queue = [Outstanding()] * self.count
         self.progress = 0  # global writes and finished waves so far
         self.parked_at = np.zeros(self.count, np.int64)
-        self.spin_watch = SpinWatch()
+        self.unshared = np.zeros(self.count, bool)  # has stored to global memory since the last barrier
+        self.spin_watch = SpinWatch(max_jumps)
         self.hits = np.zeros(len(kernel.steps), np.int64)  # executions per instruction
         self.bytes_read = self.bytes_written = self.bytes_lds = 0
         self._groups: dict[tuple[int, int, int], WaveGroup] = {}
@@ -302,6 +318,10 @@ class Machine:
         self.interval[released] += 1
         waves = np.flatnonzero(arrived & np.isin(self.workgroup_of, released))
         self.status[waves] = Status.RUN
+        self.unshared[waves] = False
+        if self.global_race is not None:
+            for workgroup in released.tolist():
+                self.global_race.barrier(int(self.linear_workgroup[workgroup]))
         for queue in {id(self.queue[w]): self.queue[w] for w in waves}.values():
             for operation in queue.lgkm:
                 for touch in operation.touches:
@@ -340,6 +360,15 @@ class Machine:
         for touch in operation.touches:
             if touch.what is Footprint.DMA and len(touch.wave):
                 self.lds.land(touch, self.stamps(touch.wave))
+
+    def identity(self, slot: int) -> tuple[int, int]:
+        """(linear workgroup, wave within it) of a wave slot."""
+        return int(self.linear_workgroup[self.workgroup_of[slot]]), int(self.wave_id[slot])
+
+    def knows_all_stores(self, slot: int) -> bool:
+        """Whether a barrier lies between every other wave's stores and what this wave does now."""
+        others = self.unshared[self.workgroup_of == self.workgroup_of[slot]]
+        return int(np.count_nonzero(others)) == int(self.unshared[slot])
 
     # ------------------------------------------------------------------ reports
 

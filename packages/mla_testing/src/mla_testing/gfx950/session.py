@@ -1,6 +1,6 @@
 """What an emulation recorded: one :class:`LaunchRecord` per kernel launch, and which output bytes were written."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 import torch
@@ -64,10 +64,16 @@ class LaunchRecord:
 
 
 class Session:
-    """State of one ``emulate`` block. ``launches`` lists what ran, in order."""
+    """State of one ``emulate`` block. ``launches`` lists what ran, in order.
+
+    For tests of the emulator itself: ``rewrite`` maps the assembly text of every launch to the text that is run;
+    ``max_jumps`` stops a kernel that loops longer than that.
+    """
 
     def __init__(self, checks: Checks, reverse: bool):
         self.checks, self.reverse = checks, reverse
+        self.rewrite: Callable[[str], str] | None = None
+        self.max_jumps: int | None = None
         self.launches: list[LaunchRecord] = []
         self._regions: dict[tuple[int, int], Region] = {}
 

@@ -10,6 +10,8 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from .errors import EmulationError
+
 PATIENCE = 64  # visits before the first snapshot; a power of two
 
 
@@ -23,7 +25,8 @@ class _Snapshot:
 class SpinWatch:
     """One per machine. A *watched* thing is a group of waves (by its wave slots) or a workgroup."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
         self._visits: dict[Hashable, int] = {}
         self._snapshots: dict[Hashable, _Snapshot] = {}
 
@@ -35,6 +38,8 @@ class SpinWatch:
         """
         count = self._visits.get(watched, 0) + 1
         self._visits[watched] = count
+        if self.limit is not None and count > self.limit:
+            raise EmulationError(f"has looped {count} times, more than the limit")
         if count < PATIENCE:
             return None
         snapshot = self._snapshots.get(watched)
