@@ -20,6 +20,7 @@ from triton.language.core import _aggregate as aggregate
 from mla_core.layouts import wgmma
 from mla_core.stages.bulk_copy import issue_bulk_load
 from mla_core.stages.hopper_sync import sync_partition
+from mla_decode.hopper.cursor import first_cursor
 from mla_decode.hopper.parts import Part
 from mla_decode.hopper.planner import BLOCK_N
 from mla_decode.hopper.pool import ELEMENT_BYTES, KV_LORA_RANK, PIECE, PIECES, ROPE, Pool, clear_hidden_keys
@@ -122,37 +123,6 @@ class Tiles:
         )
 
 
-@aggregate
-class Cursor:
-    """The next block to fetch: its request, its number, its page, and the end of the item it is in."""
-
-    request: gl.tensor
-    block: gl.tensor
-    end: gl.tensor
-    page: gl.tensor
-
-    @gluon.constexpr_function
-    def __init__(self, request, block, end, page):
-        self.request = request
-        self.block = block
-        self.end = end
-        self.page = page
-
-    @gluon.jit
-    def valid(self):
-        """Whether there is such a block."""
-        return self.block < self.end
-
-    @gluon.jit
-    def advanced(self, part, pool, last_request, STEP: gl.constexpr):
-        """The cursor STEP blocks on, or at the next item that has any."""
-        request, block, end = self.request, self.block + STEP, self.end
-        while (block >= end) & (request < last_request):
-            request += 1
-            _, block, end = part.load_item(request)
-        return Cursor(request, block, end, pool.load_page(request, block, block < end))
-
-
 @gluon.jit
 def store_columns(results, part, request, pieces, FIRST_COLUMN: gl.constexpr, o):
     """Stores 128 columns of an item's normalised O^T: rounded to out, or in fp32 to the scratch for a piece."""
@@ -176,12 +146,10 @@ def run_half(tiles, pool, results, part, q_desc, q_rope_desc, scale_log2, WG: gl
     by_row: gl.constexpr = gl.SliceLayout(0, layout)
     g: gl.constexpr = results.geometry
     first_request, last_request = part.load_requests()
-    _, block, end = part.load_item(first_request)
-    end = gl.where(last_request < first_request, block, end)
-    cursor = Cursor(first_request, block, end, end).advanced(part, pool, last_request, 0)
+    cursor = first_cursor(part, pool, first_request, last_request, 0, 1)
     for free in gl.static_range(SLOTS):
         tiles.issue_block(pool, cursor.page, cursor.block, free, cursor.valid(), WG)
-        cursor = cursor.advanced(part, pool, last_request, 1)
+        cursor = cursor.advanced(part, pool, last_request)
     turn = 0  # blocks so far; slot and buffer are its low bit
     item_phase = 0
     for request in range(first_request, last_request + 1):
@@ -221,7 +189,7 @@ def run_half(tiles, pool, results, part, q_desc, q_rope_desc, scale_log2, WG: gl
             o_near, o_far = warpgroup_mma_wait(0, deps=[near_token, far_token])
             sync_partition()
             tiles.issue_block(pool, cursor.page, cursor.block, slot, cursor.valid(), WG)
-            cursor = cursor.advanced(part, pool, last_request, 1)
+            cursor = cursor.advanced(part, pool, last_request)
             turn += 1
         row_sum = gl.sum(p_sum, 0)
         seen = row_sum > 0
@@ -250,10 +218,12 @@ def _barriers(COUNT: gl.constexpr):
     return barriers
 
 
-@gluon.jit(do_not_specialize=["page_table_stride"])
+@gluon.jit(
+    do_not_specialize=["page_table_stride", "zero"], do_not_specialize_on_alignment=["page_table_ptr", "lse_ptr"]
+)
 def decode_narrow(
     q_desc, q_rope_desc, piece_desc, rope_desc, page_table_ptr, page_table_stride, plan_ptr, out_ptr, lse_ptr, scratch_ptr,
-    scale_log2, GEOMETRY: gl.constexpr, NEGATE: gl.constexpr,
+    scale_log2, zero, GEOMETRY: gl.constexpr, NEGATE: gl.constexpr,
 ):  # fmt: skip
     """One program for each row tile of each part."""
     pool = Pool(piece_desc, rope_desc, page_table_ptr, page_table_stride, GEOMETRY.page_blocks)

@@ -91,7 +91,7 @@ def request_pieces(boundaries_ptr, parts, request, STEPS: tl.constexpr):
     return 2 * first + tl.where(begins, 0, 1), last - first + 1
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch", "max_tokens"], do_not_specialize_on_alignment=["seqlens_ptr"])
 def plan_decode(
     seqlens_ptr, plan_ptr, batch, max_tokens, GEOMETRY: tl.constexpr, ITEM_COST: tl.constexpr, MIN_BLOCKS: tl.constexpr,
     PARTS: tl.constexpr, STEPS: tl.constexpr, CHUNK: tl.constexpr,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-import attrs
 import torch
-from triton.experimental.gluon.language import NVMMASharedLayout
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from mla_core.compile import KernelSpec
 from mla_core.problem import MAX_INT32
@@ -16,6 +14,7 @@ from mla_core.target import Target
 from mla_decode.hopper import narrow, wide
 from mla_decode.hopper.config import BLOCK_N, HopperDecodeConfig
 from mla_decode.hopper.geometry import Geometry
+from mla_decode.hopper.launcher import LAYOUT, Launcher, View
 from mla_decode.hopper.planner import PLANNER_WARPS, REQUEST_CHUNK, plan_decode
 from mla_decode.plan import DecodePlan
 from mla_decode.problem import KV_LORA_RANK, QK_ROPE_HEAD_DIM, DecodeProblem
@@ -26,33 +25,8 @@ WARPS = 4
 PIECE = 128
 """Latent columns that one bulk copy brings."""
 
-LAYOUT = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=3)
-"""Shared-memory tile as the bulk copy writes and wgmma reads it; the first dimension is 1."""
-
-
-@attrs.frozen
-class View:
-    """A tensor as bulk copies see it: `[outer, inner, columns]` with strides in elements.
-
-    A stride of a dimension of size 1 means nothing, and is replaced by one that a descriptor may have.
-    """
-
-    outer: int
-    inner: int
-    columns: int
-    outer_stride: int
-    inner_stride: int
-
-    @staticmethod
-    def of(outer: int, inner: int, columns: int, outer_stride: int, inner_stride: int) -> View:
-        """The view, its meaningless strides replaced."""
-        inner_stride = inner_stride if inner > 1 else columns
-        return View(outer, inner, columns, outer_stride if outer > 1 else inner * inner_stride, inner_stride)
-
-    def describe(self, tensor: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-        """The descriptor of `tensor` for copies of boxes `[1, rows, columns]`."""
-        shape, strides = [self.outer, self.inner, self.columns], [self.outer_stride, self.inner_stride, 1]
-        return TensorDescriptor(tensor, shape, strides, [1, rows, columns], LAYOUT)
+OPTIONS = {"num_warps": WARPS, "launch_cooperative_grid": True}
+"""The parts of a request wait for each other before they merge: all must be running, which a cooperative launch ensures."""
 
 
 class HopperDecodeProgram:
@@ -61,22 +35,16 @@ class HopperDecodeProgram:
     def __init__(self, problem: DecodeProblem, target: Target, config: HopperDecodeConfig) -> None:
         self.problem, self.target, self.config = problem, target, config
         self.geometry = Geometry.of(problem, config.block_m, target.compute_units)
-        head_dim = problem.head_dim
-        self.pool = View.of(
-            problem.kv.num_pages, problem.kv.page_size, head_dim, problem.kv.stride_page, problem.kv.stride_token
-        )
+        head_dim, kv = problem.head_dim, problem.kv
+        self.pool = View((kv.num_pages, kv.page_size, head_dim), kv.stride_page, kv.stride_token)
         request, token, head = problem.q_strides
         head = head if problem.heads > 1 else token if problem.q_len > 1 else head_dim
         self.q_copied = problem.q_len > 1 and problem.heads > 1 and token != problem.heads * head
         if self.q_copied:
             request, head = problem.rows * head_dim, head_dim
-        self.q = View.of(problem.batch, problem.rows, head_dim, request, head)
-        self.grid = (self.geometry.parts * self.geometry.row_tiles,)
+        self.q = View((problem.batch, problem.rows, head_dim), request, head)
+        self.grid = (self.geometry.parts * self.geometry.row_tiles, 1, 1)
         self.max_tokens = min(problem.max_kv_tokens, MAX_INT32 - BLOCK_N)
-        self.fn = narrow.decode_narrow if config.regime == "narrow" else wide.decode_wide
-        self.constants: dict[str, Any] = {"GEOMETRY": self.geometry}
-        if config.regime == "wide":
-            self.constants |= {"SOFTMAX_REGS": wide.SOFTMAX_REGISTERS, "OUTPUT_REGS": wide.OUTPUT_REGISTERS}
         parts = self.geometry.parts
         self.plan_constants = {
             "GEOMETRY": self.geometry,
@@ -86,6 +54,17 @@ class HopperDecodeProgram:
             "STEPS": parts.bit_length(),
             "CHUNK": REQUEST_CHUNK,
         }
+        self._plan = Launcher(plan_decode, (1, 1, 1), self.plan_constants, {"num_warps": PLANNER_WARPS})
+        self.fn = narrow.decode_narrow if config.regime == "narrow" else wide.decode_wide
+        self._decode = {
+            negate: Launcher(self.fn, self.grid, self._constants(negate), OPTIONS) for negate in (False, True)
+        }
+
+    def _constants(self, negate: bool) -> dict[str, Any]:
+        constants: dict[str, Any] = {"GEOMETRY": self.geometry, "NEGATE": negate}
+        if self.config.regime == "wide":
+            constants |= {"SOFTMAX_REGS": wide.SOFTMAX_REGISTERS, "OUTPUT_REGS": wide.OUTPUT_REGISTERS}
+        return constants
 
     @property
     def plan_key(self) -> tuple[Any, ...]:
@@ -99,9 +78,8 @@ class HopperDecodeProgram:
 
     def fill_plan(self, plan: DecodePlan, cache_seqlens: torch.Tensor) -> None:
         """Enqueues the planner, which fills `plan` in place."""
-        plan_decode[(1,)](
-            cache_seqlens, plan.words, self.problem.batch, self.max_tokens, **self.plan_constants, num_warps=PLANNER_WARPS
-        )
+        with _on_device(cache_seqlens):
+            self._plan(cache_seqlens, plan.words, self.problem.batch, self.max_tokens)
 
     def launch(
         self,
@@ -122,21 +100,26 @@ class HopperDecodeProgram:
             q = q.contiguous()
         scale_log2, negate = split_scale(softmax_scale)
         scratch = torch.empty(self.geometry.scratch_rows * (KV_LORA_RANK + 1), dtype=torch.float32, device=q.device)
-        tail = (scale_log2, 0) if self.config.regime == "wide" else (scale_log2,)
         block_m = self.config.block_m
-        self.fn[self.grid](
-            self.q.describe(q, block_m, PIECE),
-            self.q.describe(q, block_m, QK_ROPE_HEAD_DIM),
-            self.pool.describe(kv_cache, BLOCK_N, PIECE),
-            self.pool.describe(kv_cache, BLOCK_N, QK_ROPE_HEAD_DIM),
-            page_table, page_table.stride(0), plan.words, out, scratch if lse is None else lse, scratch, *tail,
-            **self.constants, NEGATE=negate, num_warps=WARPS, launch_cooperative_grid=True,
-        )  # fmt: skip
+        with _on_device(q):
+            self._decode[negate](
+                self.q.describe(q, block_m, PIECE),
+                self.q.describe(q, block_m, QK_ROPE_HEAD_DIM),
+                self.pool.describe(kv_cache, BLOCK_N, PIECE),
+                self.pool.describe(kv_cache, BLOCK_N, QK_ROPE_HEAD_DIM),
+                page_table,
+                page_table.stride(0),
+                plan.words,
+                out,
+                scratch if lse is None else lse,
+                scratch,
+                scale_log2,
+                0,
+            )
 
     def kernels(self) -> list[KernelSpec]:
         """What `launch` enqueues, with a positive softmax_scale."""
-        element = self.problem.dtype
-        block_m = self.config.block_m
+        element, block_m = self.problem.dtype, self.config.block_m
         boxes = {
             "q_desc": (block_m, PIECE),
             "q_rope_desc": (block_m, QK_ROPE_HEAD_DIM),
@@ -147,9 +130,7 @@ class HopperDecodeProgram:
             name: f"tensordesc<{element}[1,{rows},{columns}],{LAYOUT!r}>" for name, (rows, columns) in boxes.items()
         }
         signature |= {"page_table_ptr": "*i32", "page_table_stride": "i32", "plan_ptr": "*i32", "out_ptr": f"*{element}"}
-        signature |= {"lse_ptr": "*fp32", "scratch_ptr": "*fp32", "scale_log2": "fp32"}
-        if self.config.regime == "wide":
-            signature["zero"] = "i32"
+        signature |= {"lse_ptr": "*fp32", "scratch_ptr": "*fp32", "scale_log2": "fp32", "zero": "i32"}
         return [
             KernelSpec(
                 name="plan_decode",
@@ -163,9 +144,16 @@ class HopperDecodeProgram:
                 name=f"decode_{self.config.regime}",
                 fn=self.fn,
                 signature=signature,
-                constexprs={**self.constants, "NEGATE": False},
+                constexprs=self._constants(False),
                 divisible=("plan_ptr", "out_ptr", "scratch_ptr"),
                 num_warps=WARPS,
                 options={"launch_cooperative_grid": True},
             ),
         ]
+
+
+def _on_device(tensor: torch.Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Makes the tensor's GPU the current one, which Triton launches on, where it is not."""
+    if tensor.is_cuda and tensor.device.index != torch.cuda.current_device():
+        return torch.cuda.device(tensor.device)
+    return contextlib.nullcontext()

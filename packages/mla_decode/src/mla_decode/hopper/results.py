@@ -4,7 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.core import _aggregate as aggregate
 
-from mla_core.stages.hopper_sync import leave_arrivals, publish_arrival, wait_arrivals
+from mla_core.stages.hopper_sync import leave_arrivals, publish_arrival, reset_arrivals, wait_arrivals
 from mla_core.stages.triton_softmax import LN_2
 from mla_decode.problem import KV_LORA_RANK as _KV_LORA_RANK
 
@@ -102,6 +102,7 @@ class Results:
         first_slot = part.load_first_slot(request)
         counter = part.arrivals(first_slot)
         wait_arrivals(counter, STORERS * pieces)
+        seen = leave_arrivals(counter)
         first_row = part.first_row()
         rows = gl.minimum(g.rows - first_row, g.tile_rows)
         share = part.index() - first_slot // 2
@@ -111,7 +112,7 @@ class Results:
             self.merge_rows(request, begin, end, first_slot, pieces, COLUMN, COLUMNS, 512 // COLUMNS, 8)
         else:
             self.merge_rows(request, begin, end, first_slot, pieces, COLUMN, COLUMNS, 4096 // COLUMNS, 1)
-        leave_arrivals(counter, (STORERS + MERGERS) * pieces)
+        reset_arrivals(counter, seen, (STORERS + MERGERS) * pieces)
 
     @gluon.jit
     def merge_rows(

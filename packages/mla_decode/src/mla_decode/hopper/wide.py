@@ -26,6 +26,7 @@ from mla_core.layouts import wgmma
 from mla_core.layouts.wgmma import WGMMA_ROWS
 from mla_core.stages.bulk_copy import issue_bulk_load
 from mla_core.stages.hopper_sync import sync_partition
+from mla_decode.hopper.cursor import first_cursor
 from mla_decode.hopper.parts import Part
 from mla_decode.hopper.planner import BLOCK_N
 from mla_decode.hopper.pool import ELEMENT_BYTES, KV_LORA_RANK, PIECE, PIECES, ROPE, Pool, clear_hidden_keys
@@ -160,17 +161,17 @@ def run_softmax(tiles, pool, results, q_desc, q_rope_desc, part, scale_log2, zer
     maximum_phase = 0
     item_phase = 0
     first_request, last_request = part.load_requests()
+    cursor = first_cursor(part, pool, first_request, last_request, WG, SOFTMAX_WARPGROUPS)
+    if (WG == 0) & (first_request <= last_request):
+        tiles.issue_q(q_desc, q_rope_desc, first_request, part.first_row())
+    if cursor.valid():
+        tiles.issue_block(pool, cursor.page, cursor.block, WG, phase)
+    cursor = cursor.advanced(part, pool, last_request)
     for request in range(first_request, last_request + 1):
         tokens, begin, end = part.load_item(request)
-        page = pool.load_page(request, begin + WG, begin + WG < end)
-        if WG == 0:
-            mbarrier.wait(tiles.q_empty, item_phase ^ 1)
-            tiles.issue_q(q_desc, q_rope_desc, request, part.first_row())
         row_max = gl.full([WGMMA_ROWS], float("-inf"), gl.float32, by_row)
         row_sum = gl.zeros([WGMMA_ROWS], gl.float32, by_row)
         for block in range(begin + WG, end, SOFTMAX_WARPGROUPS):
-            tiles.issue_block(pool, page, block, WG, phase)
-            page = pool.load_page(request, block + SOFTMAX_WARPGROUPS, block + SOFTMAX_WARPGROUPS < end)
             if block == begin + WG:
                 mbarrier.wait(tiles.q_full, item_phase)
             s = tiles.compute_scores(WG, phase, zero * block)
@@ -201,6 +202,9 @@ def run_softmax(tiles, pool, results, q_desc, q_rope_desc, part, scale_log2, zer
             mbarrier.arrive(tiles.p_full.index(WG))
             row_sum = row_sum * gl.exp2(row_max - reference) + gl.sum(p, 1)
             row_max = latest
+            if cursor.valid():
+                tiles.issue_block(pool, cursor.page, cursor.block, WG, phase)
+            cursor = cursor.advanced(part, pool, last_request)
         if begin + WG >= end:
             mbarrier.wait(tiles.q_full, item_phase)
         mbarrier.arrive(tiles.q_empty)
@@ -210,6 +214,9 @@ def run_softmax(tiles, pool, results, q_desc, q_rope_desc, part, scale_log2, zer
             mbarrier.arrive(tiles.last_full)
         else:
             mbarrier.wait(tiles.last_full, item_phase)
+            if request < last_request:
+                mbarrier.wait(tiles.q_empty, item_phase)
+                tiles.issue_q(q_desc, q_rope_desc, request + 1, part.first_row())
             other_sum = tiles.last.index(0).load(by_row)
             other_max = tiles.last.index(1).load(by_row)
             latest = gl.maximum(row_max, other_max)
@@ -320,7 +327,9 @@ def _make_tiles(q_desc, q_rope_desc, pool):
     )
 
 
-@gluon.jit(do_not_specialize=["page_table_stride", "zero"])
+@gluon.jit(
+    do_not_specialize=["page_table_stride", "zero"], do_not_specialize_on_alignment=["page_table_ptr", "lse_ptr"]
+)
 def decode_wide(
     q_desc, q_rope_desc, piece_desc, rope_desc, page_table_ptr, page_table_stride, plan_ptr, out_ptr, lse_ptr, scratch_ptr,
     scale_log2, zero, GEOMETRY: gl.constexpr, NEGATE: gl.constexpr, SOFTMAX_REGS: gl.constexpr, OUTPUT_REGS: gl.constexpr,
