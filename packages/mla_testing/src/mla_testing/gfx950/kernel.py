@@ -1,13 +1,14 @@
 """A decoded kernel: steps, register rows, and the ABI it expects."""
 
 import functools
+from collections.abc import Iterable
 
 import attrs
 import numpy as np
 
 from .asm import Program, parse
 from .instruction_set import decode
-from .operands import parse_register, strip_modifiers
+from .operands import ACC_BASE, parse_register, strip_modifiers
 from .registers import vector_rows
 from .registry import Step
 
@@ -25,18 +26,19 @@ class Kernel:
         program = parse(asm, name)
         steps = decode(program)
         fast = tuple((s.execute, s.uses, s.control, s.target) for s in steps)
-        return cls(program, steps, fast, _rows(program))
+        return cls(program, steps, fast, register_rows(program))
 
 
-def _rows(program: Program) -> np.ndarray:
-    highest = {False: 0, True: -1}  # v0 holds the work-item id; by "is an AGPR"
+def register_rows(program: Program, also: Iterable[int] = ()) -> np.ndarray:
+    """Numbers of the vector registers that the kernel names (or ``also`` does), without gaps from v0 and a0 on."""
+    numbers = {0, *also}  # v0 holds the work-item id
     for item in program.instructions:
         for text in item.operands:
             found = parse_register(strip_modifiers(text)[2])
             if found is not None and found.vector:
-                accumulator = found.index >= 256
-                highest[accumulator] = max(highest[accumulator], found.index % 256 + found.count - 1)
-    return vector_rows(highest[False], highest[True])
+                numbers.add(found.index + found.count - 1)
+    accumulators = [n - ACC_BASE for n in numbers if n >= ACC_BASE]
+    return vector_rows(max(n for n in numbers if n < ACC_BASE), max(accumulators, default=-1))
 
 
 @functools.lru_cache(maxsize=256)

@@ -203,18 +203,14 @@ class Machine:
         queues = {id(self.queue[w]): self.queue[w] for w in waves}
         if len(queues) == 1:
             (queue,) = queues.values()
-            holders = sum(q is queue for q in self.queue)
-            if holders != len(waves):
-                queue = queue.restrict(waves)
-            return waves, queue, limit
+            return waves, queue.restrict(waves), limit
         signature = self.queue[waves[0]].signature()
         waves = np.array([w for w in waves if self.queue[w].signature() == signature])
-        chosen = set(waves.tolist())
+        # A queue may still name waves that went on with a restricted copy of it: what they touched landed with them.
         parts = []
         for queue in queues.values():
             if queue.signature() == signature:
-                holders = [w for w in range(self.count) if self.queue[w] is queue]
-                parts.append(queue if chosen.issuperset(holders) else queue.restrict(waves))
+                parts.append(queue.restrict(np.array([w for w in waves if self.queue[w] is queue])))
         return waves, parts[0] if len(parts) == 1 else merge(parts), limit
 
     def _open(self, waves: np.ndarray, queue: Outstanding) -> WaveGroup:

@@ -134,16 +134,17 @@ def unpack_narrow(rows: np.ndarray, table: np.ndarray, bits: int) -> np.ndarray:
 @instruction("v_mfma_scale_f32_16x16x128_f8f6f4", "v_mfma_scale_f32_32x32x64_f8f6f4")
 @instruction("v_mfma_f32_16x16x128_f8f6f4", "v_mfma_f32_32x32x64_f8f6f4")
 def scaled_mfma(item: Instruction, labels: Labels) -> Executor:
-    """32 values of A and B per lane in the formats chosen by cbsz (A) and blgp (B).
+    """32 values of A and B per lane, in the formats chosen by cbsz (A) and blgp (B).
 
-    One e8m0 scale per lane, i.e. per 32 consecutive k of a row or column; op_sel and op_sel_hi pick the byte of the
-    scale registers (op_sel[0] + 2 * op_sel_hi[0] for A).
+    4- and 6-bit values: k = 32 * group + j. 8-bit values come in two halves: k = 16 * group + j % 16, and K / 2 more for
+    j >= 16. One e8m0 scale per 32 consecutive k of a row or column, held by lane group k // 32; op_sel and op_sel_hi
+    pick the byte of the scale registers (op_sel[0] + 2 * op_sel_hi[0] for A).
     """
     size = int(item.opcode.rsplit("_", 2)[1].split("x")[0])
     table_a, bits_a = _SCALED[item.number("cbsz")]
     table_b, bits_b = _SCALED[item.number("blgp")]
     d, a, b = (vgpr(text) for text in item.operands[:3])
-    results = size * size // 64
+    results, groups = size * size // 64, 64 // size
     addend = _accumulate(item.operands[3], results)
     scale_a = scale_b = None
     if "scale" in item.opcode:
@@ -153,10 +154,12 @@ def scaled_mfma(item: Instruction, labels: Labels) -> Executor:
 
     def matrix(g, first, table, bits, scale):
         values = unpack_narrow(g.rows(first, bits), table, bits)
+        halves = 2 if bits == 8 else 1
+        values = values.reshape(halves, 32 // halves, g.count, groups, size)
+        blocks = values.transpose(2, 0, 3, 1, 4).reshape(g.count, groups, 32, size)  # k in its true order
         if scale is not None:
-            values = values * scale(g)
-        values = values.reshape(32, g.count, 64 // size, size)
-        return values.transpose(1, 0, 2, 3).reshape(g.count, -1, size)
+            blocks = blocks * scale(g).reshape(g.count, groups, 1, size)
+        return blocks.reshape(g.count, groups * 32, size)
 
     def execute(g):
         left, right = matrix(g, a, table_a, bits_a, scale_a), matrix(g, b, table_b, bits_b, scale_b)
