@@ -37,7 +37,9 @@ class Machine:
         if not torch.cuda.is_available():
             return None
         target = Target.current("cuda")
-        return Machine(device="cuda", target=target, emulated=False, name=torch.cuda.get_device_name())
+        return Machine(
+            device="cuda", target=target, emulated=False, name=f"{torch.cuda.get_device_name()} ({target.arch})"
+        )
 
     @staticmethod
     def emulator() -> Machine | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -12,7 +14,7 @@ from mla_core.errors import ArgumentError
 from mla_testing.console import make_console, make_progress, make_table
 from mla_testing.machine import Machine
 from mla_testing.operations import OPERATIONS, check_operation
-from mla_testing.suites import SUBSETS, Report, cases, run_case
+from mla_testing.suites import SUBSETS, Case, Report, cases, run_case
 
 
 def check(
@@ -32,14 +34,7 @@ def check(
         if not any(entry.name == name for operation in operations for entry in registry.solutions(operation)):
             raise ArgumentError("solution", repr(name), "one that `mla explain` lists")
     machine = machine_for(target)
-    work = [
-        (case, entry.name)
-        for operation in operations
-        for case in cases(operation, subset)
-        for entry in registry.solutions(operation)
-        if not solution or entry.name in solution
-    ]
-    console = make_console()
+    work = plan(operations, subset, solution or ())
     reports: list[Report] = []
     start = time.perf_counter()
     with machine.session(), make_progress(make_console(stderr=True)) as progress:
@@ -50,9 +45,20 @@ def check(
             progress.update(task, description=f"{case.id} {name}")
             reports.append(run_case(case, name, machine.device))
             progress.advance(task)
-    _print(console, machine, reports, len(work))
+    _print(machine, reports, len(work))
     ran = [report for report in reports if not report.skipped]
     return 0 if ran and all(report.ok for report in ran) else 1
+
+
+def plan(operations: Sequence[str], subset: str, solutions: Sequence[str]) -> list[tuple[Case, str]]:
+    """(case, solution) in the order to run: the highest priority first, the operations in turn, so that a run that is
+    cut short has seen both operations with the kernels that dispatch prefers."""
+    columns = []
+    for operation in operations:
+        chosen = [entry.name for entry in registry.solutions(operation) if not solutions or entry.name in solutions]
+        columns.append([(case, name) for name in chosen for case in cases(operation, subset)])
+    turns = itertools.zip_longest(*columns)
+    return [pair for turn in turns for pair in turn if pair is not None]
 
 
 def machine_for(name: str | None) -> Machine:
@@ -68,7 +74,7 @@ def machine_for(name: str | None) -> Machine:
     raise ArgumentError("target", repr(name), "on this machine " + ", ".join(dict.fromkeys(have)))
 
 
-def _print(console: object, machine: Machine, reports: list[Report], planned: int) -> None:
+def _print(machine: Machine, reports: list[Report], planned: int) -> None:
     out = make_console()
     out.print(f"mla check: {machine.versions()}", markup=False)
     table = make_table("", ("operation", "solution"), ("passed", "failed", "skipped"))
