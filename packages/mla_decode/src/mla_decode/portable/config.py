@@ -24,6 +24,7 @@ class TritonDecodeConfig(KernelConfig):
         block_n: KV tokens of a step.
         num_warps, num_stages: Triton's; stages are KV tiles in flight.
         within_2gb: every byte of the pool is within a signed 32-bit offset; False: 64-bit offsets.
+        recompute_addresses: address arithmetic stays in the loops, where hoisting it out would spill registers.
         max_splits: most workgroups that share one sequence's KV, 1 to 128.
         interpreted: Triton's interpreter runs the kernel.
     """
@@ -33,5 +34,6 @@ class TritonDecodeConfig(KernelConfig):
     num_warps: int = attrs.field(default=8, validator=one_of(1, 2, 4, 8, 16))
     num_stages: int = attrs.field(default=2, validator=between(1, 8))
     within_2gb: bool = attrs.field(default=True, validator=one_of(True, False))
+    recompute_addresses: bool = attrs.field(default=False, validator=one_of(True, False))
     max_splits: int = attrs.field(default=128, validator=between(1, 128))
     interpreted: bool = attrs.field(default=False, validator=one_of(True, False))

@@ -153,14 +153,14 @@ def decode_kernel(
     row_sum = tl.full([cfg.block_m], 0.0, tl.float32)
     last_key = tl.maximum(last - 1, 0)  # a token that page_table has, also where no key is visible
     page_ids = load_page_ids(page_table_ptr, first, last_key, shape, cfg)
-    for start in tl.range(first, unmasked, cfg.block_n):
+    for start in tl.range(first, unmasked, cfg.block_n, disable_licm=cfg.recompute_addresses):
         next_page_ids = load_page_ids(page_table_ptr, start + cfg.block_n, last_key, shape, cfg)
         acc, row_max, row_sum = attend_block(
             q_latent, q_rope, acc, row_max, row_sum, kv_ptr, page_ids, start, last_key, visible, scale_log2,
             False, negate, shape, cfg,
         )  # fmt: skip
         page_ids = next_page_ids
-    for start in tl.range(unmasked, last, cfg.block_n):
+    for start in tl.range(unmasked, last, cfg.block_n, disable_licm=cfg.recompute_addresses):
         next_page_ids = load_page_ids(page_table_ptr, start + cfg.block_n, last_key, shape, cfg)
         acc, row_max, row_sum = attend_block(
             q_latent, q_rope, acc, row_max, row_sum, kv_ptr, page_ids, start, last_key, visible, scale_log2,
