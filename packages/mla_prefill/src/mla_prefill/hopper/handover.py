@@ -2,10 +2,9 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from mla_core.gluon_compat import aggregate
-from mla_core.stages.bulk_copy import issue_bulk_load
 from mla_prefill.hopper.planner import (
     BLOCKS,
     FIRST_VISIBLE,
@@ -82,15 +81,17 @@ def make_ring(STAGES: gl.constexpr, CONSUMERS: gl.constexpr):
 
 @aggregate
 class Fetch:
-    """What the producer needs of a record; fields as in `planner`."""
+    """What the producer needs of a record; fields as in `planner`, and `words`, all of it spread over the lanes."""
 
+    words: gl.tensor
     q_row: gl.tensor
     kv_row: gl.tensor
     blocks: gl.tensor
     head: gl.tensor
 
     @gluon.constexpr_function
-    def __init__(self, q_row, kv_row, blocks, head):
+    def __init__(self, words, q_row, kv_row, blocks, head):
+        self.words = words
         self.q_row = q_row
         self.kv_row = kv_row
         self.blocks = blocks
@@ -135,9 +136,6 @@ class Rows:
 RECORD_SLOTS = gl.constexpr(2)
 """Records passed on at a time: the one whose result is being written, and the next."""
 
-SLOT_ROWS = gl.constexpr(4)
-"""Rows of the table that a slot takes in shared memory: a bulk copy needs 128-byte places (PTX ISA)."""
-
 
 @aggregate
 class WorkQueue:
@@ -147,14 +145,12 @@ class WorkQueue:
     run to run, and its result does not.
     """
 
-    table_desc: tma.tensor_descriptor
     table_ptr: gl.tensor
-    records: gl.shared_memory_descriptor  # [RECORD_SLOTS * SLOT_ROWS, 1, WORDS]
+    records: gl.shared_memory_descriptor  # [RECORD_SLOTS, WORDS]
     ring: Ring
 
     @gluon.constexpr_function
-    def __init__(self, table_desc, table_ptr, records, ring):
-        self.table_desc = table_desc
+    def __init__(self, table_ptr, records, ring):
         self.table_ptr = table_ptr
         self.records = records
         self.ring = ring
@@ -173,16 +169,20 @@ class WorkQueue:
     def load_fetch(self, record):
         """Producer: what it needs of a record."""
         words = self.table_ptr + (record + 1) * WORDS
-        return Fetch(gl.load(words + Q_ROW), gl.load(words + KV_ROW), gl.load(words + BLOCKS), gl.load(words + HEAD))
+        return Fetch(
+            gl.load(words + gl.arange(0, WORDS, gl.BlockedLayout([1], [32], [1], [0]))),
+            gl.load(words + Q_ROW),
+            gl.load(words + KV_ROW),
+            gl.load(words + BLOCKS),
+            gl.load(words + HEAD),
+        )
 
     @gluon.jit
-    def issue_record(self, n, record):
+    def publish(self, n, fetch):
         """Producer: passes a record on as the n-th."""
-        slot = self.ring.slot(n)
         self.ring.wait_empty(n)
-        mbarrier.expect(self.ring.full.index(slot), WORDS * 4)
-        place = self.records.index(slot * SLOT_ROWS)
-        issue_bulk_load(self.table_desc, [record + 1, 0], self.ring.full.index(slot), place)
+        self.records.index(self.ring.slot(n)).store(fetch.words)
+        mbarrier.arrive(self.ring.full.index(self.ring.slot(n)), count=1)
 
     @gluon.jit
     def wait_record(self, n):
@@ -193,8 +193,8 @@ class WorkQueue:
     @gluon.jit
     def load_words(self, n):
         """Consumer: the n-th record passed on, whole in every lane."""
-        layout: gl.constexpr = gl.BlockedLayout([1, WORDS], [32, 1], [gl.num_warps(), 1], [1, 0])
-        return self.records.index(self.ring.slot(n) * SLOT_ROWS).load(layout)
+        layout: gl.constexpr = gl.BlockedLayout([WORDS], [32], [gl.num_warps()], [0])
+        return self.records.index(self.ring.slot(n)).load(layout)
 
     @gluon.jit
     def load_keys(self, n):
@@ -212,6 +212,5 @@ class WorkQueue:
 
 @gluon.jit
 def _word(words, INDEX: gl.constexpr):
-    """One element of a `[1, WORDS]` tensor that every lane holds whole."""
-    index = gl.arange(0, WORDS, gl.SliceLayout(0, words.type.layout))[None, :]
-    return gl.sum(gl.sum(gl.where(index == INDEX, words, 0), 1), 0)
+    """One element of a tensor that every lane holds whole."""
+    return gl.sum(gl.where(gl.arange(0, WORDS, words.type.layout) == INDEX, words, 0), 0)

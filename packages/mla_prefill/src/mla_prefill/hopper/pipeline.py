@@ -31,7 +31,7 @@ from mla_core.stages.online_softmax import compute_normalisation
 from mla_core.stages.row_mask import compute_visible_values
 from mla_prefill.hopper import softmax
 from mla_prefill.hopper.config import CONSUMERS as _CONSUMERS
-from mla_prefill.hopper.handover import RECORD_SLOTS, SLOT_ROWS, Ring, WorkQueue, make_ring
+from mla_prefill.hopper.handover import RECORD_SLOTS, Ring, WorkQueue, make_ring
 from mla_prefill.hopper.planner import WORDS
 from mla_prefill.problem import QK_HEAD_DIM, QK_NOPE_HEAD_DIM, QK_ROPE_HEAD_DIM, V_HEAD_DIM
 
@@ -195,6 +195,7 @@ def produce(
     """
     record = queue.existing(gl.program_id(0))
     fetch = queue.load_fetch(record)
+    queue.publish(0, fetch)
     item = 0
     block = 0
     while fetch.head >= 0:
@@ -204,7 +205,6 @@ def produce(
         v_column = fetch.head // GROUP * V_HEAD_STRIDE
         operands.issue_k(block, row, k_column)
         operands.issue_q(item, block, fetch.q_row, fetch.head * Q_HEAD_STRIDE)
-        queue.issue_record(item, record)
         if left < 3:
             record = queue.claim()
             fetch = queue.load_fetch(record)
@@ -220,7 +220,7 @@ def produce(
         operands.issue_v(block, row, v_column)
         block += 1
         item += 1
-    queue.issue_record(item, record)
+        queue.publish(item, fetch)
 
 
 @gluon.jit
@@ -388,8 +388,7 @@ def mla_prefill_hopper(
     v_desc,  # [total_kv, columns of v] in boxes [block_n, 128]
     out_ptr,  # [total_q, heads, 128]
     lse_ptr,  # [total_q, heads] fp32, or None
-    table_desc,  # the planner's table in boxes of one record
-    table_ptr,  # the same
+    table_ptr,  # the planner's table
     scale_log2,  # |softmax_scale| * log2(e)
     cfg: gl.constexpr,
     HEADS: gl.constexpr,
@@ -428,8 +427,8 @@ def mla_prefill_hopper(
         make_ring(STAGES, CONSUMERS),
         v_cleared,
     )
-    records = gl.allocate_shared_memory(gl.int32, [RECORD_SLOTS * SLOT_ROWS, 1, WORDS], table_desc.layout)
-    queue = WorkQueue(table_desc, table_ptr, records, make_ring(RECORD_SLOTS, CONSUMERS))
+    records = gl.allocate_shared_memory(gl.int32, [RECORD_SLOTS, WORDS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    queue = WorkQueue(table_ptr, records, make_ring(RECORD_SLOTS, CONSUMERS))
     fence_async_shared()
     gdc_wait()  # until here nothing was read that the planner writes
     gl.warp_specialize(

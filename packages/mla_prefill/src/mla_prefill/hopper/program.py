@@ -6,7 +6,6 @@ from typing import Any
 
 import attrs
 import torch
-from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from mla_core.compile import KernelSpec
@@ -17,7 +16,7 @@ from mla_core.target import Target
 from mla_prefill.hopper import schedule
 from mla_prefill.hopper.config import HopperPrefillConfig
 from mla_prefill.hopper.pipeline import mla_prefill_hopper
-from mla_prefill.hopper.planner import WORDS, plan_tiles, table_shape
+from mla_prefill.hopper.planner import plan_tiles, table_shape
 from mla_prefill.problem import QK_HEAD_DIM, QK_NOPE_HEAD_DIM, QK_ROPE_HEAD_DIM, V_HEAD_DIM, PrefillProblem
 
 RECORDS = 256
@@ -28,10 +27,6 @@ SEQUENCES = 256
 
 WARPS = 4
 """Warps of a planner program, and of the warpgroup that the main kernel starts with."""
-
-
-RECORD_LAYOUT = NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
-"""A record of the planner's table in shared memory."""
 
 
 @attrs.frozen
@@ -132,8 +127,7 @@ class HopperPrefillProgram:
             self.k.describe(k, self.boxes["k_nope_desc"]),
             self.k.describe(k, self.boxes["k_rope_desc"]),
             self.v.describe(v, self.boxes["v_desc"]),
-            out, lse, TensorDescriptor(table, [*self.table_shape], [WORDS.value, 1], [1, WORDS.value], RECORD_LAYOUT),
-            table, scale_log2, **self.constants, NEGATE=negate, num_warps=WARPS, launch_pdl=True,
+            out, lse, table, scale_log2, **self.constants, NEGATE=negate, num_warps=WARPS, launch_pdl=True,
         )  # fmt: skip
 
     def kernels(self) -> list[KernelSpec]:
@@ -146,7 +140,6 @@ class HopperPrefillProgram:
         signature |= {
             "out_ptr": f"*{element}",
             "lse_ptr": "*fp32",
-            "table_desc": f"tensordesc<i32{[1, WORDS.value]},{RECORD_LAYOUT!r}>",
             "table_ptr": "*i32",
             "scale_log2": "fp32",
         }
