@@ -36,7 +36,7 @@ def test_merge_reads_nothing_of_a_split_that_saw_no_key(num_splits, return_lse):
 
 @pytest.mark.parametrize("max_seqlen_k", [None, 64], ids=["no hint", "hint far too small"])
 def test_splits_cover_every_key_once(max_seqlen_k):
-    inputs = paged_cache(seqlens=[700, 3, 0], heads=5, q_len=2, page_size=64)
+    inputs = paged_cache(seqlens=[700, 3, 0], heads=5, q_len=2, page_size=16)
     with emulate("gfx950", compute_units=12) as session:
         out, lse = mla_decode_with_kvcache(
             *inputs.tensors, **inputs.options, max_seqlen_k=max_seqlen_k, return_lse=True, solution="triton"
