@@ -22,7 +22,7 @@ from mla_core.stages.online_softmax import (
     compute_row_max,
 )
 from mla_core.stages.row_mask import compute_masked_scores, compute_visible_values
-from mla_core.stages.uniform import keep_in_lanes
+from mla_core.stages.uniform import keep_in_lanes, keep_order
 from mla_decode.cdna4.paged_tile import TILE_TOKENS, async_copy, view_tile
 
 QK_WIDTH = gl.constexpr(8)
@@ -109,9 +109,15 @@ def load_keys_and_score(query, tile, cfg: gl.constexpr):
 @gluon.jit
 def load_values(tile, cfg: gl.constexpr):
     """V `[groups, 64 / groups, 512]` of a tile: the latent of the same rows, read transposed."""
+    return _load_value_columns(tile, 0, tile.latent.shape[2], cfg)
+
+
+@gluon.jit
+def _load_value_columns(tile, first: gl.constexpr, columns: gl.constexpr, cfg: gl.constexpr):
     mma: gl.constexpr = mfma_layout(cfg.mfma_rows, cfg.waves)
     layout: gl.constexpr = gl.DotOperandLayout(1, mma, k_width=PV_WIDTH)
-    return async_copy.load_shared_relaxed(view_tile(tile.latent, cfg.groups), layout)
+    part = view_tile(tile.latent, cfg.groups).slice(first, columns, dim=2)
+    return async_copy.load_shared_relaxed(part, layout)
 
 
 @gluon.jit
@@ -153,8 +159,8 @@ def clear_tail(values, step, seqlen, cfg: gl.constexpr):
 
 
 @gluon.jit
-def compute_step(state, scores, values, step, keys, masked: gl.constexpr, cfg: gl.constexpr):
-    """Online softmax and P V of the keys of one step. Returns the new Softmax."""
+def compute_softmax(state, scores, dtype: gl.constexpr, step, keys, masked: gl.constexpr, cfg: gl.constexpr):
+    """Online softmax of the keys of one step: (P as left operand in `dtype`, state with acc decayed)."""
     mma: gl.constexpr = mfma_layout(cfg.mfma_rows, cfg.waves)
     p_layout: gl.constexpr = gl.DotOperandLayout(0, mma, k_width=PV_WIDTH)
     scores = scores * keys.scale_log2
@@ -167,6 +173,30 @@ def compute_step(state, scores, values, step, keys, masked: gl.constexpr, cfg: g
     sum_layout: gl.constexpr = state.row_sum.type.layout
     sum_decay = gl.convert_layout(gl.expand_dims(decay, 2), sum_layout)
     row_sum = state.row_sum * sum_decay + _wave_sums(p, cfg)
-    p = gl.convert_layout(p.to(values.dtype), p_layout)
-    acc = gl.amd.cdna4.mfma(p, values, state.acc * gl.expand_dims(decay, 2))
-    return Softmax(row_max, row_sum, acc)
+    p = gl.convert_layout(p.to(dtype), p_layout)
+    return p, Softmax(row_max, row_sum, state.acc * gl.expand_dims(decay, 2))
+
+
+@gluon.jit
+def compute_step(state, scores, values, step, keys, masked: gl.constexpr, cfg: gl.constexpr):
+    """Online softmax and P V of the keys of one step. Returns the new Softmax."""
+    p, state = compute_softmax(state, scores, values.dtype, step, keys, masked, cfg)
+    return Softmax(state.row_max, state.row_sum, gl.amd.cdna4.mfma(p, values, state.acc))
+
+
+@gluon.jit
+def compute_last_step(state, scores, tile, step, keys, cfg: gl.constexpr):
+    """As `compute_step`, masked, with V of the tile loaded and cleared in two halves of the columns, one after the
+    other: cleared values need vector registers, which do not hold all of V beside the accumulator."""
+    half: gl.constexpr = tile.latent.shape[2] // 2
+    p, state = compute_softmax(state, scores, tile.latent.dtype, step, keys, True, cfg)
+    layout: gl.constexpr = state.acc.type.layout
+    shape: gl.constexpr = state.acc.shape
+    first, second = state.acc.reshape([shape[0], shape[1], 2, half]).permute([0, 1, 3, 2]).split()
+    values = clear_tail(_load_value_columns(tile, 0, half, cfg), step, keys.seqlen, cfg)
+    first = gl.amd.cdna4.mfma(p, values, gl.convert_layout(first, layout))
+    keep_order()
+    values = clear_tail(_load_value_columns(tile, half, half, cfg), step, keys.seqlen, cfg)
+    second = gl.amd.cdna4.mfma(p, values, gl.convert_layout(second, layout))
+    acc = gl.join(first, second).permute([0, 1, 3, 2]).reshape(shape)
+    return Softmax(state.row_max, state.row_sum, gl.convert_layout(acc, layout))

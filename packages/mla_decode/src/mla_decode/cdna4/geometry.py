@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import attrs
 
+from mla_core.problem import COPY_BYTES
 from mla_decode.problem import DecodeProblem
+
+FP32_BYTES = 4
 
 
 @attrs.frozen(kw_only=True)
@@ -41,9 +44,9 @@ class Geometry:
         return self.heads * self.q_len
 
     @property
-    def rows_differ(self) -> bool:
-        """Whether rows of a request see different numbers of keys."""
-        return self.causal and self.q_len > 1
+    def partial_stride(self) -> int:
+        """fp32 elements between partial rows: kv_lora_rank columns, then the log-sum-exp, then padding to 16 bytes."""
+        return self.kv_lora_rank + COPY_BYTES // FP32_BYTES
 
     @staticmethod
     def of(problem: DecodeProblem) -> Geometry:

@@ -59,8 +59,7 @@ def decode(
     cache_seqlens,
     out,
     lse,
-    partial_out,
-    partial_lse,
+    partial,
     item_ranges,
     batch,
     max_tokens,
@@ -72,8 +71,8 @@ def decode(
     """Writes out and lse of requests in one item, partial results and item_ranges of the others.
 
     q, kv_cache, out: pointers to bf16 or fp16; strides are in `geo`. page_table int32, rows page_table_stride apart.
-    cache_seqlens int32 `[batch]`. lse fp32 `[batch, rows]` or None. partial_out fp32 `[items, rows, 512]`, partial_lse
-    fp32 `[items, rows]`. item_ranges int32 `[batch, 2]`: first item and number of items of each request.
+    cache_seqlens int32 `[batch]`. lse fp32 `[batch, rows]` or None. partial fp32 `[items, rows, 512 + 4]`.
+    item_ranges int32 `[batch, 2]`: first item and number of items of each request.
     max_tokens: what a row of page_table can name. scale_log2: softmax_scale * log2(e).
     """
     plan_layout: gl.constexpr = gl.BlockedLayout([PLAN_LANES // (64 * cfg.num_warps)], [64], [cfg.num_warps], [0])
@@ -82,8 +81,7 @@ def decode(
     first_row = gl.program_id(1) * cfg.rows
     plan = compute_split_plan(cache_seqlens, batch, max_tokens, slots, cfg.step_tokens, plan_layout)
     chunk = make_uniform(plan.chunk)
-    for turn in range(make_uniform(plan.rounds)):
-        item = slot + turn * slots
+    for item in range(slot, make_uniform(plan.rounds) * slots, slots):
         request, first_item = find_item(item, chunk, cache_seqlens, batch, max_tokens, cfg.step_tokens, plan_layout)
         request = make_uniform(request)
         first_item = make_uniform(first_item)
@@ -103,4 +101,4 @@ def decode(
             if splits == 1:
                 store_result(rows, row_lse, out, lse, request, first_row, geo)
             else:
-                store_partial(rows, row_lse, partial_out, partial_lse, item, first_row, geo)
+                store_partial(rows, row_lse, partial, item, first_row, geo)

@@ -28,6 +28,7 @@ from triton.experimental.gluon import language as gl
 from mla_core.stages.uniform import keep_here, keep_order
 from mla_decode.cdna4.attention import (
     clear_tail,
+    compute_last_step,
     compute_step,
     concatenate_keys,
     concatenate_values,
@@ -104,8 +105,7 @@ def attend_shared_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.co
         async_copy.wait_group(0)
         scores = load_keys_and_score(query, stages.at(stage), cfg)
         keep_order()
-        values = clear_tail(load_values(stages.at(stage), cfg), step, keys.seqlen, cfg)
-        state = compute_step(state, scores, values, step, keys, True, cfg)
+        state = compute_last_step(state, scores, stages.at(stage), step, keys, cfg)
         if step + 1 < end:
             issue_tile(stages.at(1 - stage), load_page_ids(keys, step + 1, cfg, geo), keys, step + 1, cfg, geo)
     return state

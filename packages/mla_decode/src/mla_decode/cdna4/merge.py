@@ -25,21 +25,20 @@ LSE_LANES = gl.constexpr(64)
 
 
 @gluon.jit
-def _largest_lse(partial_lse, first, splits, row, rows: gl.constexpr):
+def _largest_lse(partial, first, splits, row, geo: gl.constexpr):
     """Largest log-sum-exp of a row over its partial results; 0 where none is finite."""
     lane = gl.arange(0, LSE_LANES, layout=gl.BlockedLayout([1], [64], [gl.num_warps()], [0]))
     largest = float("-inf")
     for start in range(0, splits, LSE_LANES):
         split = start + lane
-        offsets = (first + split).to(gl.int64) * rows + row
-        largest = gl.maximum(largest, gl.max(gl.load(partial_lse + offsets, mask=split < splits, other=float("-inf")), 0))
+        offsets = ((first + split).to(gl.int64) * geo.rows + row) * geo.partial_stride + geo.kv_lora_rank
+        largest = gl.maximum(largest, gl.max(gl.load(partial + offsets, mask=split < splits, other=float("-inf")), 0))
     return gl.where(largest == float("-inf"), 0.0, largest)
 
 
 @gluon.jit(do_not_specialize=["rows_per_workgroup"])
 def merge(
-    partial_out,
-    partial_lse,
+    partial,
     item_ranges,
     out,
     lse,
@@ -59,19 +58,15 @@ def merge(
         column = gl.arange(0, geo.kv_lora_rank, layout=gl.SliceLayout(0, layout))
         first_row = gl.program_id(0) * rows_per_workgroup
         for row in range(first_row, gl.minimum(first_row + rows_per_workgroup, geo.rows)):
-            largest = _largest_lse(partial_lse, first, splits, row, geo.rows)
+            largest = _largest_lse(partial, first, splits, row, geo)
             acc = gl.zeros([SPLIT_LANES, geo.kv_lora_rank], gl.float32, layout)
             weights = gl.zeros([SPLIT_LANES], gl.float32, gl.SliceLayout(1, layout))
             for start in range(0, splits, SPLIT_LANES):
                 split = start + lane
                 inside = split < splits
-                offsets = (first + split).to(gl.int64) * geo.rows + row
-                part_lse = gl.load(partial_lse + offsets, mask=inside, other=float("-inf"))
-                part = gl.load(
-                    partial_out + ((offsets * geo.kv_lora_rank)[:, None] + column[None, :]),
-                    mask=inside[:, None],
-                    other=0.0,
-                )
+                starts = ((first + split).to(gl.int64) * geo.rows + row) * geo.partial_stride
+                part_lse = gl.load(partial + (starts + geo.kv_lora_rank), mask=inside, other=float("-inf"))
+                part = gl.load(partial + (starts[:, None] + column[None, :]), mask=inside[:, None], other=0.0)
                 weight = gl.exp2((part_lse - largest) * LOG2_E)
                 weights += weight
                 acc += part * weight[:, None]

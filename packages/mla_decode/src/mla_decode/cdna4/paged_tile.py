@@ -137,17 +137,20 @@ def _issue_rows(destination, kv_cache, ids, tile, seqlen, cfg: gl.constexpr, geo
     layout: gl.constexpr = tile_copy_layout(COPY_WAVES, WAVE_TOKENS, destination.shape[2], COPY_WAVES)
     column = gl.arange(0, destination.shape[2], layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
     token = gl.arange(0, WAVE_TOKENS, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))
+    if not cfg.within_2gb:
+        token = keep_in_lanes(token + (tile >> 31))
+    token_rows = token.to(_offset_type(cfg)) * geo.stride_token
     if cfg.paging == "page_per_tile":
         start = _tile_start(tile, seqlen) % geo.page_size
         base = kv_cache + (make_uniform(ids).to(gl.int64) * geo.stride_page + start.to(gl.int64) * geo.stride_token)
         wave = gl.arange(0, COPY_WAVES, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))
-        first = keep_in_lanes(wave * WAVE_TOKENS + (tile >> 31)).to(_offset_type(cfg))
-        rows = (first[:, None] + token[None, :]) * geo.stride_token
+        wave_rows = keep_in_lanes(wave * WAVE_TOKENS + (tile >> 31)).to(_offset_type(cfg)) * geo.stride_token
+        rows = wave_rows[:, None] + token_rows[None, :]
     elif cfg.paging == "page_per_wave":
         base = kv_cache
         start = _wave_starts(tile, seqlen, layout) % geo.page_size
-        first = ids.to(_offset_type(cfg)) * geo.stride_page + start.to(_offset_type(cfg)) * geo.stride_token
-        rows = first[:, None] + token.to(_offset_type(cfg))[None, :] * geo.stride_token
+        wave_rows = ids.to(_offset_type(cfg)) * geo.stride_page + start.to(_offset_type(cfg)) * geo.stride_token
+        rows = wave_rows[:, None] + token_rows[None, :]
     else:
         base = kv_cache
         slot = _positions(tile, seqlen, gl.SliceLayout(2, layout)) % geo.page_size

@@ -60,8 +60,7 @@ class Cdna4DecodeProgram:
         """Enqueues one or two kernels on the current stream; scratch is allocated from torch's pool."""
         problem, geometry = self.problem, self.geometry
         rows = max(self.items, 1) * problem.rows
-        partial_out = torch.empty((rows, problem.kv_lora_rank), dtype=torch.float32, device=q.device)
-        partial_lse = torch.empty((rows,), dtype=torch.float32, device=q.device)
+        partial = torch.empty((rows, geometry.partial_stride), dtype=torch.float32, device=q.device)
         item_ranges = torch.empty((problem.batch, 2), dtype=torch.int32, device=q.device)
         decode[self.grid](
             q,
@@ -70,8 +69,7 @@ class Cdna4DecodeProgram:
             cache_seqlens,
             out,
             lse,
-            partial_out,
-            partial_lse,
+            partial,
             item_ranges,
             problem.batch,
             min(problem.max_kv_tokens, MAX_TOKENS),
@@ -83,8 +81,7 @@ class Cdna4DecodeProgram:
         )
         if self.items:
             merge[self.merge_grid](
-                partial_out,
-                partial_lse,
+                partial,
                 item_ranges,
                 out,
                 lse,
@@ -96,7 +93,7 @@ class Cdna4DecodeProgram:
     def kernels(self) -> list[KernelSpec]:
         """The decode kernel and, where sequences can be cut, the merge."""
         element = f"*{self.problem.dtype}"
-        shared = {"out": element, "lse": "*fp32", "partial_out": "*fp32", "partial_lse": "*fp32", "item_ranges": "*i32"}
+        shared = {"out": element, "lse": "*fp32", "partial": "*fp32", "item_ranges": "*i32"}
         constants: dict[str, Any] = {"geo": self.geometry}
         if not self.problem.return_lse:
             del shared["lse"]
@@ -117,7 +114,7 @@ class Cdna4DecodeProgram:
                     **shared,
                 },
                 constexprs={"cfg": self.config, **constants},
-                divisible=("q", "kv_cache", "out", "partial_out", "partial_lse"),
+                divisible=("q", "kv_cache", "out", "partial"),
                 num_warps=self.config.num_warps,
             )
         ]
@@ -128,7 +125,7 @@ class Cdna4DecodeProgram:
                     fn=merge,
                     signature={"rows_per_workgroup": "i32", **shared},
                     constexprs=constants,
-                    divisible=("out", "partial_out", "partial_lse"),
+                    divisible=("out", "partial"),
                     num_warps=MERGE_WARPS,
                 )
             )
