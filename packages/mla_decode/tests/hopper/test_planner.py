@@ -50,13 +50,14 @@ def check_plan(heads: int, seqlens: list[int]) -> None:
     """Raises AssertionError where the parts do not cover each block of each request exactly once."""
     from mla_decode.hopper import planner
     from mla_decode.hopper.config import BLOCK_N
+    from mla_decode.hopper.geometry import ARRIVAL_WORDS
 
     max_tokens = 1 << 17
     program, words = run_planner(heads, seqlens, max_tokens)
     g, config = program.geometry, program.config
     blocks = [-(-min(max(n, 0), max_tokens) // BLOCK_N) for n in seqlens]
     assert words[g.tokens_at : g.tokens_at + len(seqlens)] == [min(max(n, 0), max_tokens) for n in seqlens]
-    assert words[g.arrivals_at : g.tokens_at] == [0] * (g.parts * g.row_tiles)
+    assert words[g.arrivals_at : g.tokens_at] == [0] * (ARRIVAL_WORDS * g.parts * g.row_tiles)
     pieces: dict[int, list[tuple[int, int, int]]] = {request: [] for request in range(len(seqlens))}
     told: dict[int, set[tuple[int, int]]] = {request: set() for request in range(len(seqlens))}
     loads = []

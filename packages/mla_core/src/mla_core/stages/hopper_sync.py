@@ -10,8 +10,16 @@ sync_partition = getattr(gl, "barrier", None) or gl.thread_barrier
 
 
 @gluon.jit
+def load_acquire(pointer):
+    """An int64 in global memory; what was stored before the arrivals that it counts is seen by loads after it."""
+    return gl.inline_asm_elementwise(
+        "ld.acquire.gpu.global.b64 $0, [$1];", "=l,l", [pointer], dtype=gl.int64, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
 def publish_arrival(counter_ptr):
-    """Adds 1 to a counter in global memory, after everything that this partition's warps have stored."""
+    """Adds 1 to an int64 counter in global memory, after everything that this partition's warps have stored."""
     sync_partition()
     gl.atomic_add(counter_ptr, 1, sem="release", scope="gpu")
 
@@ -25,24 +33,3 @@ def wait_arrivals(counter_ptr, count):
     while load_acquire(counter_ptr) < count:
         pass
     sync_partition()
-
-
-@gluon.jit
-def load_acquire(pointer):
-    """An int32 in global memory; what its writer stored before is seen by loads after it."""
-    return gl.inline_asm_elementwise(
-        "ld.acquire.gpu.global.b32 $0, [$1];", "=r,l", [pointer], dtype=gl.int32, is_pure=False, pack=1
-    )
-
-
-@gluon.jit
-def leave_arrivals(counter_ptr):
-    """Adds 1 to a counter that this partition no longer waits for. Returns what it was."""
-    return gl.atomic_add(counter_ptr, 1, sem="relaxed", scope="gpu")
-
-
-@gluon.jit
-def reset_arrivals(counter_ptr, seen, count):
-    """Sets a counter to 0 if this partition was the last to leave it: `seen` is what it had found, `count` the total."""
-    if seen == count - 1:
-        gl.store(counter_ptr, 0)

@@ -15,6 +15,9 @@ RECORD_WORDS = 16
 BOUNDARY_WORDS = 2
 """int32 words of a boundary between parts: one int64."""
 
+ARRIVAL_WORDS = 2
+"""int32 words of an arrival counter: one int64, which no number of launches overflows."""
+
 
 @kernel_config
 class Geometry(KernelConfig):
@@ -75,7 +78,7 @@ class Geometry(KernelConfig):
     @property
     def tokens_at(self) -> int:
         """Offset of the requests' keys in a plan, int32 words."""
-        return self.arrivals_at + self.parts * self.row_tiles
+        return self.arrivals_at + ARRIVAL_WORDS * self.parts * self.row_tiles
 
     @property
     def scratch_rows(self) -> int:

@@ -46,9 +46,10 @@ class Tiles:
     q_full: gl.shared_memory_descriptor  # [2]
     block_full: gl.shared_memory_descriptor  # [4]
     scores_full: gl.shared_memory_descriptor  # [4]
+    pieces_ready: gl.shared_memory_descriptor  # [2] pieces of the first and of the last item
 
     @gluon.constexpr_function
-    def __init__(self, q, q_rope, latent, rope, scores, p, q_full, block_full, scores_full):
+    def __init__(self, q, q_rope, latent, rope, scores, p, q_full, block_full, scores_full, pieces_ready):
         self.q = q
         self.q_rope = q_rope
         self.latent = latent
@@ -58,6 +59,7 @@ class Tiles:
         self.q_full = q_full
         self.block_full = block_full
         self.scores_full = scores_full
+        self.pieces_ready = pieces_ready
 
     @gluon.jit
     def issue_q(self, q_desc, q_rope_desc, request, first_row, WG: gl.constexpr):
@@ -150,6 +152,8 @@ def run_half(tiles, pool, results, part, q_desc, q_rope_desc, scale_log2, WG: gl
     for free in gl.static_range(SLOTS):
         tiles.issue_block(pool, cursor.page, cursor.block, free, cursor.valid(), WG)
         cursor = cursor.advanced(part, pool, last_request)
+    if WG == 0:
+        launches = part.load_launches(WARPGROUPS)
     turn = 0  # blocks so far; slot and buffer are its low bit
     item_phase = 0
     for request in range(first_request, last_request + 1):
@@ -206,7 +210,9 @@ def run_half(tiles, pool, results, part, q_desc, q_rope_desc, scale_log2, WG: gl
                 results.store_lse(request, row, lse, row < g.rows)
         if pieces > 1:
             results.publish_piece(part, request)
-    results.merge_pieces(part, WG * HALF_COLUMNS, HALF_COLUMNS, WARPGROUPS, WARPGROUPS)
+    if WG == 0:
+        results.wait_pieces(part, launches, tiles.pieces_ready, WARPGROUPS)
+    results.merge_pieces(part, tiles.pieces_ready, WG * HALF_COLUMNS, HALF_COLUMNS)
 
 
 @gluon.jit
@@ -242,6 +248,7 @@ def decode_narrow(
         _barriers(WARPGROUPS),
         _barriers(WARPGROUPS * SLOTS),
         _barriers(WARPGROUPS * 2),
+        _barriers(2),
     )
     fence_async_shared()
     sync_partition()

@@ -4,6 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.core import _aggregate as aggregate
 
+from mla_core.stages.hopper_sync import load_acquire
 from mla_decode.hopper.planner import (
     BLOCK_N,
     FIRST_BLOCK,
@@ -52,7 +53,23 @@ class Part:
     def arrivals(self, first_slot):
         """Counter of the pieces of the request whose first piece is in `first_slot`."""
         tile = gl.program_id(0) % self.geometry.row_tiles
-        return self.plan_ptr + self.geometry.arrivals_at + tile * self.geometry.parts + first_slot // 2
+        counters = (self.plan_ptr + self.geometry.arrivals_at).to(gl.pointer_type(gl.int64))
+        return counters + tile * self.geometry.parts + first_slot // 2
+
+    @gluon.jit
+    def load_launches(self, STORERS: gl.constexpr):
+        """Launches with this plan before the running one, int64; 0 where the part has no piece.
+
+        Each launch adds STORERS arrivals a piece to a request's counter. Called before this part's own arrivals, so that
+        those of this launch cannot be complete.
+        """
+        first, last = self.load_requests()
+        request = gl.where(self.load_pieces(first) > 1, first, last)
+        pieces = self.load_pieces(request)
+        launches = gl.to_tensor(0).to(gl.int64)
+        if (pieces > 1) & (first <= last):
+            launches = load_acquire(self.arrivals(self.load_first_slot(request))) // (STORERS * pieces)
+        return launches
 
     @gluon.jit
     def load_requests(self):

@@ -11,7 +11,7 @@ is filled in place: a captured graph replays correctly with other lengths.
 
     plan (int32)  boundaries [parts + 1] x (block, request)    where each part starts, in order
                   records    [parts] x WORDS                   what a part needs to know
-                  arrivals   [row tiles x parts]               counts of the merge, zero between launches
+                  arrivals   [row tiles x parts] int64         counts of the merge, grown by each launch
                   tokens     [batch]                           keys of each request that count
 """
 
@@ -42,7 +42,7 @@ TOLERANCE_PERCENT = tl.constexpr(4)
 TOLERANCE_BLOCKS = tl.constexpr(3)
 
 PLANNER_WARPS = 8
-REQUEST_CHUNK = 32
+REQUEST_CHUNK = 64
 """Requests that the planner looks at together."""
 
 
@@ -67,42 +67,51 @@ def boundary_key(request, block):
 
 
 @triton.jit
-def last_part_before(boundaries_ptr, parts, key, STEPS: tl.constexpr):
-    """The last part that starts before `key`, by binary search."""
-    low = tl.zeros_like(key).to(tl.int32)
-    high = low + parts
-    for _ in tl.static_range(STEPS):
-        middle = (low + high) // 2
-        searching = low < high
-        before = tl.load(boundaries_ptr + middle, mask=searching, other=0) < key
-        low = tl.where(searching & before, middle + 1, low)
-        high = tl.where(searching & (before == 0), middle, high)
-    return low - 1
+def narrow_search(boundaries_ptr, low, high, key):
+    """One step of a binary search for the first boundary that is not before `key`; done where low == high."""
+    middle = (low + high) // 2
+    searching = low < high
+    before = tl.load(boundaries_ptr + middle, mask=searching, other=0) < key
+    return tl.where(searching & before, middle + 1, low), tl.where(searching & (before == 0), middle, high)
 
 
 @triton.jit
-def request_pieces(boundaries_ptr, parts, request, STEPS: tl.constexpr):
-    """(slot of the first piece, number of pieces) of each request."""
-    start = boundary_key(request, tl.zeros_like(request))
-    first = last_part_before(boundaries_ptr, parts, start + 1, STEPS)
-    last = last_part_before(boundaries_ptr, parts, boundary_key(request + 1, tl.zeros_like(request)), STEPS)
-    first = tl.maximum(first, 0)
-    begins = tl.load(boundaries_ptr + first) == start
-    return 2 * first + tl.where(begins, 0, 1), last - first + 1
+def find_pieces(boundaries_ptr, parts, one, other, STEPS: tl.constexpr):
+    """(slot of the first piece, number of pieces) of each request of `one` and of `other`.
+
+    A request's first piece is in the last part that does not start after it, its last piece in the last part that
+    starts before the next request. The four searches go together, as each step waits for memory.
+    """
+    zero = tl.zeros_like(one)
+    one_start, other_start = boundary_key(one, zero), boundary_key(other, zero)
+    one_end, other_end = boundary_key(one + 1, zero), boundary_key(other + 1, zero)
+    low_a, low_b, low_c, low_d = zero, zero, zero, zero
+    high_a, high_b, high_c, high_d = zero + parts, zero + parts, zero + parts, zero + parts
+    for _ in tl.static_range(STEPS):
+        low_a, high_a = narrow_search(boundaries_ptr, low_a, high_a, one_start + 1)
+        low_b, high_b = narrow_search(boundaries_ptr, low_b, high_b, one_end)
+        low_c, high_c = narrow_search(boundaries_ptr, low_c, high_c, other_start + 1)
+        low_d, high_d = narrow_search(boundaries_ptr, low_d, high_d, other_end)
+    first_a, first_c = tl.maximum(low_a - 1, 0), tl.maximum(low_c - 1, 0)
+    inside_a = tl.load(boundaries_ptr + first_a) != one_start
+    inside_c = tl.load(boundaries_ptr + first_c) != other_start
+    slot_a, slot_c = 2 * first_a + inside_a.to(tl.int32), 2 * first_c + inside_c.to(tl.int32)
+    return slot_a, low_b - first_a, slot_c, low_d - first_c
 
 
 @triton.jit(do_not_specialize=["batch", "max_tokens"], do_not_specialize_on_alignment=["seqlens_ptr"])
 def plan_decode(
     seqlens_ptr, plan_ptr, batch, max_tokens, GEOMETRY: tl.constexpr, ITEM_COST: tl.constexpr, MIN_BLOCKS: tl.constexpr,
-    PARTS: tl.constexpr, STEPS: tl.constexpr, CHUNK: tl.constexpr,
+    PARTS: tl.constexpr, STEPS: tl.constexpr, CHUNK: tl.constexpr, LONG: tl.constexpr,
 ):  # fmt: skip
-    """One workgroup. PARTS: a power of two above the number of parts; STEPS: binary search steps over them."""
+    """One workgroup. PARTS: a power of two above the number of parts; STEPS: binary search steps over them. LONG: positions
+    need int64."""
     parts: tl.constexpr = GEOMETRY.parts
     boundaries_ptr = plan_ptr.to(tl.pointer_type(tl.int64))
     part = tl.arange(0, PARTS)
     lane = tl.arange(0, CHUNK)
 
-    total = tl.zeros([], tl.int64)
+    total = tl.zeros([], tl.int64 if LONG else tl.int32)
     longest = 0
     for index in range(0, tl.cdiv(batch, CHUNK)):
         chunk = index * CHUNK
@@ -110,7 +119,7 @@ def plan_decode(
         tl.store(plan_ptr + GEOMETRY.tokens_at + chunk + lane, tokens, mask=chunk + lane < batch)
         blocks = tl.cdiv(tokens, BLOCK_N)
         weight = tl.where(chunk + lane < batch, blocks + ITEM_COST, 0)
-        total += tl.sum(weight.to(tl.int64), 0)
+        total += tl.sum(weight.to(total.dtype), 0)
         longest = tl.maximum(longest, tl.max(blocks, 0))
     share = tl.maximum((total + parts - 1) // parts, MIN_BLOCKS + ITEM_COST)
 
@@ -119,7 +128,7 @@ def plan_decode(
     pieces = tl.minimum(tl.maximum(parts // batch, 1), tl.maximum(tl.cdiv(longest, MIN_BLOCKS), 1))
     whole = together > 1
     heaviest = tl.where(whole, together * (longest + ITEM_COST), tl.cdiv(longest, pieces) + ITEM_COST)
-    regular = heaviest * 100 <= share * (100 + TOLERANCE_PERCENT) + TOLERANCE_BLOCKS * 100
+    regular = heaviest <= share + share * TOLERANCE_PERCENT // 100 + TOLERANCE_BLOCKS
     regular_request = tl.minimum(tl.where(whole, part * together, part // pieces), batch)
     regular_piece = tl.where(whole, 0, part % pieces)
     regular_blocks = count_blocks(seqlens_ptr, regular_request, batch, max_tokens)
@@ -130,14 +139,14 @@ def plan_decode(
     regular_block = tl.where(beyond, 0, regular_block)
 
     # Even cuts: the request in which each share ends, and how far into it.
-    cut = tl.minimum(part, parts).to(tl.int64) * share
+    cut = tl.minimum(part, parts).to(total.dtype) * share
     request = tl.zeros([PARTS], tl.int32)
-    before = tl.zeros([PARTS], tl.int64)
-    carry = tl.zeros([], tl.int64)
+    before = tl.zeros([PARTS], total.dtype)
+    carry = tl.zeros([], total.dtype)
     for index in range(0, tl.cdiv(batch, CHUNK)):
         chunk = index * CHUNK
         blocks = count_blocks(seqlens_ptr, chunk + lane, batch, max_tokens)
-        weight = tl.where(chunk + lane < batch, blocks + ITEM_COST, 0).to(tl.int64)
+        weight = tl.where(chunk + lane < batch, blocks + ITEM_COST, 0).to(total.dtype)
         ends = carry + tl.cumsum(weight, 0)
         passed = (ends[None, :] <= cut[:, None]) & (chunk + lane < batch)[None, :]
         request += tl.sum(passed.to(tl.int32), 1)
@@ -166,8 +175,9 @@ def plan_decode(
     first_end = tl.where(
         last_request == start_request, last_end, count_blocks(seqlens_ptr, start_request, batch, max_tokens)
     )
-    first_slot, first_pieces = request_pieces(boundaries_ptr, parts, start_request, STEPS)
-    last_slot, last_pieces = request_pieces(boundaries_ptr, parts, last_request, STEPS)
+    first_slot, first_pieces, last_slot, last_pieces = find_pieces(
+        boundaries_ptr, parts, start_request, last_request, STEPS
+    )
     record_ptr = plan_ptr + GEOMETRY.records_at + part * WORDS
     tl.store(record_ptr + FIRST_REQUEST, start_request, mask=valid)
     tl.store(record_ptr + FIRST_BLOCK, start_block, mask=valid)
@@ -179,4 +189,5 @@ def plan_decode(
     tl.store(record_ptr + LAST_SLOT, last_slot, mask=valid)
     tl.store(record_ptr + LAST_PIECES, tl.where(is_empty, 1, last_pieces), mask=valid)
     for tile in range(GEOMETRY.row_tiles):
-        tl.store(plan_ptr + GEOMETRY.arrivals_at + tile * parts + part, tl.zeros([PARTS], tl.int32), mask=valid)
+        arrivals_ptr = (plan_ptr + GEOMETRY.arrivals_at).to(tl.pointer_type(tl.int64)) + tile * parts + part
+        tl.store(arrivals_ptr, tl.zeros([PARTS], tl.int64), mask=valid)

@@ -22,6 +22,9 @@ from mla_decode.problem import KV_LORA_RANK, QK_ROPE_HEAD_DIM, DecodeProblem
 WARPS = 4
 """Warps that the main kernels start with: one warpgroup; the other partitions add theirs."""
 
+PLANNER_MARGIN = 256
+"""Blocks that bound what a request or a part takes besides its keys in the planner's sums."""
+
 PIECE = 128
 """Latent columns that one bulk copy brings."""
 
@@ -53,6 +56,7 @@ class HopperDecodeProgram:
             "PARTS": 1 << parts.bit_length(),
             "STEPS": parts.bit_length(),
             "CHUNK": REQUEST_CHUNK,
+            "LONG": (problem.batch + parts) * (self.max_tokens // BLOCK_N + PLANNER_MARGIN) > MAX_INT32 // 100,
         }
         self._plan = Launcher(plan_decode, (1, 1, 1), self.plan_constants, {"num_warps": PLANNER_WARPS})
         self.fn = narrow.decode_narrow if config.regime == "narrow" else wide.decode_wide

@@ -2,16 +2,17 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.core import _aggregate as aggregate
 
-from mla_core.stages.hopper_sync import leave_arrivals, publish_arrival, reset_arrivals, wait_arrivals
+from mla_core.stages.hopper_sync import publish_arrival, wait_arrivals
 from mla_core.stages.triton_softmax import LN_2
 from mla_decode.problem import KV_LORA_RANK as _KV_LORA_RANK
 
 KV_LORA_RANK = gl.constexpr(_KV_LORA_RANK)
 
-FEW_PIECES = gl.constexpr(8)
-"""Pieces up to which a request is merged with many rows at a time; beyond it, with many pieces at a time."""
+ROW_SHARES = gl.constexpr(4)
+"""Parts that share the columns of a row in the merge, where a request has more parts than rows."""
 
 
 @aggregate
@@ -81,52 +82,75 @@ class Results:
         publish_arrival(part.arrivals(part.load_first_slot(request)))
 
     @gluon.jit
-    def merge_pieces(self, part, COLUMN: gl.constexpr, COLUMNS: gl.constexpr, STORERS: gl.constexpr, MERGERS: gl.constexpr):
+    def wait_pieces(self, part, launches, ready, STORERS: gl.constexpr):
+        """One partition waits for the pieces of each request that the part shares, and tells the others by `ready` [2].
+
+        A single poller for a workgroup: more of them slow the very stores that they wait for.
+        """
+        first, last = part.load_requests()
+        turn = 0
+        for request in range(first, last + 1, gl.maximum(last - first, 1)):
+            pieces = part.load_pieces(request)
+            if pieces > 1:
+                wait_arrivals(part.arrivals(part.load_first_slot(request)), (launches + 1) * (STORERS * pieces))
+                mbarrier.arrive(ready.index(turn))
+            turn += 1
+
+    @gluon.jit
+    def merge_pieces(self, part, ready, COLUMN: gl.constexpr, COLUMNS: gl.constexpr):
         """Merges this partition's columns of the requests that the part shares with others, once all pieces are there.
 
         Each of a request's parts merges an equal share of its rows, piece by piece in order, so that the result does not
-        depend on who arrives when. STORERS partitions of each part publish a piece, MERGERS merge it.
+        depend on who arrives when.
         """
         first, last = part.load_requests()
+        turn = 0
         for request in range(first, last + 1, gl.maximum(last - first, 1)):
-            if part.load_pieces(request) > 1:
-                self.merge_request(part, request, COLUMN, COLUMNS, STORERS, MERGERS)
+            pieces = part.load_pieces(request)
+            if pieces > 1:
+                mbarrier.wait(ready.index(turn), 0)
+                self.merge_request(part, request, part.load_first_slot(request), pieces, COLUMN, COLUMNS)
+            turn += 1
 
     @gluon.jit
-    def merge_request(
-        self, part, request, COLUMN: gl.constexpr, COLUMNS: gl.constexpr, STORERS: gl.constexpr, MERGERS: gl.constexpr
-    ):
-        """Merges this part's share of the rows of one request."""
+    def merge_request(self, part, request, first_slot, pieces, COLUMN: gl.constexpr, COLUMNS: gl.constexpr):
+        """Merges this part's share of one request: some rows, or where there are fewer rows than parts, a part of a row.
+
+        The tile of a step follows the number of pieces, so that each has about 32 values a thread in flight.
+        """
         g: gl.constexpr = self.geometry
-        pieces = part.load_pieces(request)
-        first_slot = part.load_first_slot(request)
-        counter = part.arrivals(first_slot)
-        wait_arrivals(counter, STORERS * pieces)
-        seen = leave_arrivals(counter)
         first_row = part.first_row()
         rows = gl.minimum(g.rows - first_row, g.tile_rows)
         share = part.index() - first_slot // 2
-        begin = first_row + rows * share // pieces
-        end = first_row + rows * (share + 1) // pieces
-        if pieces <= FEW_PIECES:
-            self.merge_rows(request, begin, end, first_slot, pieces, COLUMN, COLUMNS, 512 // COLUMNS, 8)
+        if pieces >= ROW_SHARES * rows:
+            if share < ROW_SHARES * rows:
+                row = first_row + share // ROW_SHARES
+                NARROWED: gl.constexpr = COLUMNS // ROW_SHARES
+                column = COLUMN + share % ROW_SHARES * NARROWED
+                self.merge_rows(request, row, row + 1, first_slot, pieces, column, NARROWED, 64, 1)
         else:
-            self.merge_rows(request, begin, end, first_slot, pieces, COLUMN, COLUMNS, 4096 // COLUMNS, 1)
-        reset_arrivals(counter, seen, (STORERS + MERGERS) * pieces)
+            begin = first_row + rows * share // pieces
+            end = first_row + rows * (share + 1) // pieces
+            if pieces <= 2:
+                self.merge_rows(request, begin, end, first_slot, pieces, COLUMN, COLUMNS, 2, 2048 // COLUMNS)
+            elif pieces <= 8:
+                self.merge_rows(request, begin, end, first_slot, pieces, COLUMN, COLUMNS, 4, 1024 // COLUMNS)
+            else:
+                self.merge_rows(request, begin, end, first_slot, pieces, COLUMN, COLUMNS, 4096 // COLUMNS, 1)
 
     @gluon.jit
     def merge_rows(
-        self, request, begin, end, first_slot, pieces, COLUMN: gl.constexpr, COLUMNS: gl.constexpr, PIECES: gl.constexpr,
+        self, request, begin, end, first_slot, pieces, first_column, COLUMNS: gl.constexpr, PIECES: gl.constexpr,
         ROWS: gl.constexpr,
     ):  # fmt: skip
-        """Merges rows `begin..end - 1`, ROWS rows and PIECES pieces at a time."""
-        # A warpgroup: 4 warps x 4 lanes x 8 columns, and 8 lanes along the pieces or the rows.
+        """Merges COLUMNS columns of rows `begin..end - 1`, ROWS rows and PIECES pieces at a time."""
+        # A warpgroup: 4 warps x 4 lanes x 4 columns (a 64-byte stretch of a row), 8 lanes along the pieces or the rows.
         lanes: gl.constexpr = [8, 1, 4] if ROWS == 1 else [1, 8, 4]
-        tile: gl.constexpr = gl.BlockedLayout([1, 1, 8], lanes, [1, 1, 4], [2, 1, 0])
+        tile: gl.constexpr = gl.BlockedLayout([1, 1, 4], lanes, [1, 1, 4], [2, 1, 0])
         by_row: gl.constexpr = gl.SliceLayout(0, tile)
         grid: gl.constexpr = gl.SliceLayout(2, tile)
         piece = gl.arange(0, PIECES, gl.SliceLayout(1, grid))
-        column = COLUMN + gl.arange(0, COLUMNS, gl.SliceLayout(0, by_row))
+        column = first_column + gl.arange(0, COLUMNS, gl.SliceLayout(0, by_row))
         for top in range(begin, end, ROWS):
             grid_row = top + gl.arange(0, ROWS, gl.SliceLayout(0, grid))
             largest = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, by_row))
@@ -151,6 +175,6 @@ class Results:
             merged = gl.where(seen[:, None], merged / weight_sum[:, None], 0.0)
             row = top + gl.arange(0, ROWS, gl.SliceLayout(1, by_row))
             self.store_out(request, row[:, None], column[None, :], merged, (row < end)[:, None])
-            if COLUMN == 0:
+            if first_column == 0:
                 lse = gl.where(seen, largest + gl.log2(weight_sum), float("-inf"))
                 self.store_lse(request, row, lse, row < end)

@@ -37,7 +37,6 @@ SOFTMAX_WARPGROUPS = gl.constexpr(2)
 OUTPUT_WARPGROUPS = gl.constexpr(2)
 STORERS = gl.constexpr(3)
 """Warpgroups that store something of an item: softmax 0 (lse) and both output ones."""
-MERGERS = gl.constexpr(4)
 MERGE_COLUMNS = gl.constexpr(128)
 
 SOFTMAX_REGISTERS = 96
@@ -68,11 +67,13 @@ class Tiles:
     last_full: gl.shared_memory_descriptor
     factor_full: gl.shared_memory_descriptor
     factor_empty: gl.shared_memory_descriptor
+    pieces_ready: gl.shared_memory_descriptor  # [2] pieces of the first and of the last item
 
     @gluon.constexpr_function
     def __init__(
         self, q, q_rope, latent, rope_or_p, rescale, maximum, last, factor, q_full, q_empty, near_full, far_full,
         near_empty, far_empty, p_full, maximum_full, last_full, factor_full, factor_empty,
+        pieces_ready,
     ):  # fmt: skip
         self.q = q
         self.q_rope = q_rope
@@ -93,6 +94,7 @@ class Tiles:
         self.last_full = last_full
         self.factor_full = factor_full
         self.factor_empty = factor_empty
+        self.pieces_ready = pieces_ready
 
     @gluon.jit
     def issue_q(self, q_desc, q_rope_desc, request, first_row):
@@ -167,6 +169,8 @@ def run_softmax(tiles, pool, results, q_desc, q_rope_desc, part, scale_log2, zer
     if cursor.valid():
         tiles.issue_block(pool, cursor.page, cursor.block, WG, phase)
     cursor = cursor.advanced(part, pool, last_request)
+    if WG == 1:
+        launches = part.load_launches(STORERS)
     for request in range(first_request, last_request + 1):
         tokens, begin, end = part.load_item(request)
         row_max = gl.full([WGMMA_ROWS], float("-inf"), gl.float32, by_row)
@@ -234,7 +238,9 @@ def run_softmax(tiles, pool, results, q_desc, q_rope_desc, part, scale_log2, zer
             else:
                 results.store_lse(request, row, lse, row < g.rows)
         item_phase ^= 1
-    results.merge_pieces(part, WG * MERGE_COLUMNS, MERGE_COLUMNS, STORERS, MERGERS)
+    if WG == 1:
+        results.wait_pieces(part, launches, tiles.pieces_ready, STORERS)
+    results.merge_pieces(part, tiles.pieces_ready, WG * MERGE_COLUMNS, MERGE_COLUMNS)
 
 
 @gluon.jit
@@ -287,7 +293,7 @@ def run_output(tiles, results, part, HALF: gl.constexpr):
         store_columns(results, part, request, far * PIECE, o_far * factor[:, None], tiles.latent.dtype)
         if part.load_pieces(request) > 1:
             results.publish_piece(part, request)
-    results.merge_pieces(part, (SOFTMAX_WARPGROUPS + HALF) * MERGE_COLUMNS, MERGE_COLUMNS, STORERS, MERGERS)
+    results.merge_pieces(part, tiles.pieces_ready, (SOFTMAX_WARPGROUPS + HALF) * MERGE_COLUMNS, MERGE_COLUMNS)
 
 
 @gluon.jit
@@ -324,6 +330,7 @@ def _make_tiles(q_desc, q_rope_desc, pool):
         _barriers(1, 1).index(0),
         _barriers(1, 1).index(0),
         _barriers(1, OUTPUT_WARPGROUPS).index(0),
+        _barriers(2, 1),
     )
 
 
