@@ -32,7 +32,7 @@ class DecodeCase:
 
     operation: ClassVar[str] = "decode"
     function: ClassVar[Any] = staticmethod(mla_decode_with_kvcache)
-    hints: ClassVar[tuple[dict[str, int], ...]] = ({"max_seqlen_k": 0}, {"max_seqlen_k": 1}, {"max_seqlen_k": 2**40})
+    hints: ClassVar[tuple[dict[str, int], ...]] = ({"max_seqlen_k": 0}, {"max_seqlen_k": 2**40})
 
     heads: int
     q_len: int = 1

@@ -37,7 +37,6 @@ class PrefillCase:
     function: ClassVar[Any] = staticmethod(mla_prefill)
     hints: ClassVar[tuple[dict[str, int], ...]] = (
         {"max_seqlen_q": 0, "max_seqlen_kv": 0},
-        {"max_seqlen_q": 1, "max_seqlen_kv": 1},
         {"max_seqlen_q": 2**40, "max_seqlen_kv": 2**40},
     )
 

@@ -19,7 +19,7 @@ from mla_core.errors import ArgumentError
 from mla_decode import DecodeProblem
 from mla_prefill import PrefillProblem
 from mla_testing.machine import Machine
-from mla_testing.suites import Case, Report, cases, run_case
+from mla_testing.suites import CHECKS, Case, Report, cases, run_case
 
 TYPICAL = {
     "decode": DecodeProblem.make(batch=8, heads=16),
@@ -75,14 +75,9 @@ class NativeRunner:
 
 @attrs.define
 class EmulatedRunner:
-    """This process, on an emulated GPU: seconds for each call, so few cases and few checks.
-
-    Attributes:
-        portable: whether solutions run too that any GPU could run; they are covered elsewhere.
-    """
+    """This process, on an emulated GPU: seconds for each call, so few cases and few checks."""
 
     machine: Machine
-    portable: bool = False
     checks: tuple[str, ...] = ("accuracy",)
     subsets: tuple[str, ...] = ("smoke", "large")
 
@@ -93,8 +88,7 @@ class EmulatedRunner:
 
     def solutions(self, operation: str) -> tuple[str, ...]:
         """Those that support a typical problem on the emulated target, without those that need no GPU."""
-        elsewhere = _supporting(operation, Target.named("cpu" if self.portable else "generic"))
-        return _supporting(operation, self.machine.target, without=elsewhere)
+        return _supporting(operation, self.machine.target, without=_supporting(operation, Target.named("cpu")))
 
     def run(self, case: Case, solution: str) -> Report:
         """Runs the case in the emulator."""
@@ -181,7 +175,7 @@ def runners_for(target: str) -> tuple[Runner, ...]:
     if gpu is not None and target in ("cuda", gpu.target.arch):
         return real
     if emulator is not None and target == emulator.target.arch:
-        return (EmulatedRunner(emulator, portable=True, checks=("accuracy", "without_lse", "outputs", "shuffled")),)
+        return (EmulatedRunner(emulator, checks=tuple(CHECKS)),)
     here = ["auto", "cpu", *(machine.target.arch for machine in (gpu, emulator) if machine is not None)]
     raise ArgumentError("target", repr(target), "one of " + ", ".join(here) + " on this machine")
 
