@@ -95,13 +95,15 @@ class TritonDecodeProgram:
     ) -> None:
         """Enqueues attention, and merge where KV is split, on the current stream."""
         scale_log2, negate = split_scale(softmax_scale)
-        partial = (out, lse) if self.merge is None else self.merge.scratch(q.device)
+        scratch = None if self.merge is None else self.merge.scratch(q.device)
+        attended, attended_lse = (out, lse) if scratch is None else scratch
         decode_kernel[self.grid](
             q,
             kv_cache,
             page_table,
             cache_seqlens,
-            *partial,
+            attended,
+            attended_lse,
             scale_log2,
             page_table.stride(0),
             min(self.problem.max_kv_tokens, MAX_INT32),
@@ -114,8 +116,8 @@ class TritonDecodeProgram:
             num_warps=self.config.num_warps,
             num_stages=self.config.num_stages,
         )
-        if self.merge is not None:
-            self.merge.launch(*partial, out, lse)
+        if self.merge is not None and scratch is not None:
+            self.merge.launch(*scratch, out, lse)
 
     def kernels(self) -> list[KernelSpec]:
         """The attention kernel, and the merge where KV is split."""
