@@ -1,11 +1,14 @@
-"""Runs the commands that pages quote and writes their output below: `python docs/refresh.py docs/*.md`.
+"""Writes the generated parts of pages anew: `python docs/refresh.py docs/*.md`.
 
-A quoted command is a comment line `<!-- output: COMMAND -->`; the fenced block behind it is replaced. `python` and
-`mla` run with this interpreter.
+`<!-- output: COMMAND -->` is followed by what the command prints; `python` and `mla` run with this interpreter.
+`<!-- table: FILE.csv -->` is followed by a table of a file that `mla bench --csv` wrote, its path relative to the page:
+one row a shape, a column of times for each solution, and the figures of the solution that dispatch chooses.
+`--tables` refreshes tables only, and runs nothing.
 """
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import shlex
@@ -17,6 +20,8 @@ COLUMNS = "150"
 """Width of the output, characters."""
 
 QUOTED = re.compile(r"<!-- output: (.+?) -->\n(?:```text\n.*?\n```\n)?", re.S)
+
+TABLE = re.compile(r"<!-- table: (\S+) -->\n(?:.*?<!-- end -->\n)?", re.S)
 
 
 def output_of(command: str) -> str:
@@ -32,14 +37,36 @@ def output_of(command: str) -> str:
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
-def refresh(page: Path) -> None:
-    """Rewrites the page's quoted outputs."""
+def table_of(path: Path) -> str:
+    """A Markdown table of measurements, below the line that states machine, versions and roofs."""
+    first, *lines = path.read_text().splitlines()
+    shapes: dict[str, dict[str, dict[str, str]]] = {}
+    for row in csv.DictReader(lines):
+        parts = [row["batch"], row["seqlen"], row["heads"], "" if row["q_len"] == "1" else row["q_len"], row["mask"]]
+        shapes.setdefault(" x ".join(filter(None, parts)), {})[row["solution"]] = row
+    names = list(dict.fromkeys(name for rows in shapes.values() for name in rows))
+    head = ["shape", *(f"{name}, us" for name in names), "TB/s", "TFLOP/s", "of roof", "vs triton"]
+    table = [head, ["---"] * len(head)]
+    for shape, rows in shapes.items():
+        best = next((row for row in rows.values() if row["chosen"] == "True"), next(iter(rows.values())))
+        share = f"{100 * float(best['of_measured_roof']):.0f} %" if best["of_measured_roof"] else ""
+        times = [rows[name]["us"] or rows[name]["failure"] if name in rows else "" for name in names]
+        table.append([shape, *times, best["tb_per_s"], best["tflop_per_s"], share, best["speedup_over_triton"]])
+    return "\n".join([first.removeprefix("# "), "", *(f"| {' | '.join(cells)} |" for cells in table)])
+
+
+def refresh(page: Path, *, tables_only: bool) -> None:
+    """Rewrites the page's generated parts."""
     text = page.read_text()
-    page.write_text(
-        QUOTED.sub(lambda found: f"<!-- output: {found[1]} -->\n```text\n{output_of(found[1])}\n```\n", text)
+    if not tables_only:
+        text = QUOTED.sub(lambda found: f"<!-- output: {found[1]} -->\n```text\n{output_of(found[1])}\n```\n", text)
+    text = TABLE.sub(
+        lambda found: f"<!-- table: {found[1]} -->\n\n{table_of(page.parent / found[1])}\n\n<!-- end -->\n", text
     )
+    page.write_text(text)
 
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        refresh(Path(name))
+        if name != "--tables":
+            refresh(Path(name), tables_only="--tables" in sys.argv)

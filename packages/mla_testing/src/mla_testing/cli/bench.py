@@ -89,6 +89,8 @@ def _measure(
             progress.update(task, description=shape.label)
             rows += measure_shape(shape, names, timer)
             progress.advance(task)
+            if csv is not None:  # after each shape: a run that is cut short keeps what it has
+                write_csv(csv, rows, roofs, machine.versions())
     console.print(machine.versions(), markup=False)
     console.print(f"measured roofs: {roofs}", markup=False)
     title = f"{operation}, bf16: median of graph replays with cold caches"
@@ -96,8 +98,6 @@ def _measure(
     for row in rows:
         if row.failure:
             console.print(f"{row.shape.label} {row.solution}: {row.failure}", markup=False)
-    if csv is not None:
-        write_csv(csv, rows, roofs, machine.versions())
     if plot is not None and any(row.us is not None for row in rows):
         draw(plot, rows, roofs, f"MLA {operation}, {machine.versions()}")
     return 1 if any(row.failure and not row.refused for row in rows) else 0
