@@ -1,8 +1,8 @@
 """Every variant of the Hopper prefill compiles for sm_90 on any machine, within the limits it promises."""
 
 import pytest
-from mla_core import Target, triton_support
 
+from mla_core import Target, triton_support
 from mla_prefill.hopper.solution import SOLUTION
 
 if triton_support.missing():
@@ -22,7 +22,8 @@ def reports(request):
 
 
 def test_no_spill_and_no_serialised_wgmma(reports):
-    assert {name: report.broken_limits(TARGET) for name, report in reports.items()} == dict.fromkeys(reports, [])
+    for report in reports.values():
+        assert report.broken_limits(TARGET) == []
 
 
 def test_one_cta_of_three_warpgroups_per_sm(reports):

@@ -13,6 +13,16 @@ CONSUMERS = 2
 BLOCK_M = 64 * CONSUMERS
 """Queries of a tile."""
 
+BLOCK_N = 128
+"""Keys of a block: with two of K and of V beside Q, 208 of the 227 KiB of shared memory."""
+
+STAGES = 2
+"""Blocks of K, and of V, in shared memory at a time."""
+
+REGISTER_BUDGET = 504
+"""Registers of a lane, summed over the three warpgroups: 65536 of an SM over 384 threads are 168 each, a multiple of 8
+(CUDA C++ Programming Guide, technical specifications; PTX ISA, setmaxnreg)."""
+
 
 def _register_count(_instance: object, field: attrs.Attribute, value: int) -> None:
     if not isinstance(value, int) or value % 8 or not 24 <= value <= 240:
@@ -24,18 +34,18 @@ class HopperPrefillConfig(KernelConfig):
     """Config of the Hopper prefill kernel.
 
     Attributes:
-        block_n: keys of a block.
-        kv_stages: blocks of K, and of V, in shared memory at a time.
-        consumer_registers: 32-bit registers of a lane of the second consumer; the first gets what is left.
+        overlap_tiles: a tile's first scores are computed beside the end of the tile before.
+        consumer_registers: 32-bit registers of a lane of the second consumer; the first gets what the others leave.
         producer_registers: those of the producer warp's lanes.
     """
 
-    block_n: int = attrs.field(default=128, validator=one_of(64, 128))
-    kv_stages: int = attrs.field(default=2, validator=one_of(2, 4))
+    overlap_tiles: bool = attrs.field(default=False, validator=one_of(True, False))
     consumer_registers: int = attrs.field(default=240, validator=_register_count)
     producer_registers: int = attrs.field(default=24, validator=_register_count)
 
-    @property
-    def block_m(self) -> int:
-        """Queries of a tile."""
-        return BLOCK_M
+    def __attrs_post_init__(self) -> None:
+        left = REGISTER_BUDGET - self.consumer_registers - self.producer_registers
+        if left < self.consumer_registers:
+            raise ConfigError(
+                "consumer_registers", self.consumer_registers, f"at most the {left} left for the first consumer"
+            )

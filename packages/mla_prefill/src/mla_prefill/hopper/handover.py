@@ -67,6 +67,11 @@ class Ring:
         """Consumer: the slot may be filled again."""
         mbarrier.arrive(self.empty.index(self.slot(n)), count=1)
 
+    @gluon.jit
+    def release_if(self, n, EXISTS):
+        """Consumer: the same, where there was an n-th hand-over."""
+        mbarrier.arrive(self.empty.index(self.slot(n)), count=1, pred=EXISTS)
+
 
 @gluon.jit
 def make_ring(STAGES: gl.constexpr, CONSUMERS: gl.constexpr):

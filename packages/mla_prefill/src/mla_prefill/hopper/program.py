@@ -10,14 +10,14 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from mla_core.compile import KernelSpec
 from mla_core.layouts import wgmma
-from mla_core.problem import COPY_BYTES, ELEMENT_BYTES
 from mla_core.stages.triton_softmax import split_scale
 from mla_core.target import Target
 from mla_prefill.hopper import schedule
-from mla_prefill.hopper.config import HopperPrefillConfig
+from mla_prefill.hopper.config import BLOCK_M, BLOCK_N, CONSUMERS, HopperPrefillConfig
+from mla_prefill.hopper.geometry import Geometry, RowView
 from mla_prefill.hopper.pipeline import mla_prefill_hopper
 from mla_prefill.hopper.planner import plan_tiles, table_shape
-from mla_prefill.problem import QK_HEAD_DIM, QK_NOPE_HEAD_DIM, QK_ROPE_HEAD_DIM, V_HEAD_DIM, PrefillProblem
+from mla_prefill.problem import QK_NOPE_HEAD_DIM, QK_ROPE_HEAD_DIM, V_HEAD_DIM, PrefillProblem
 
 RECORDS = 256
 """Records that a planner program writes in one step."""
@@ -29,33 +29,9 @@ WARPS = 4
 """Warps of a planner program, and of the warpgroup that the main kernel starts with."""
 
 
-@attrs.frozen
-class RowView:
-    """A tensor `[tokens, heads, dim]` as the bulk copy sees it: rows of all heads' columns, which may overlap.
-
-    Attributes:
-        rows, columns: extent; row_stride: elements between rows; head_stride: columns between heads.
-    """
-
-    rows: int
-    columns: int
-    row_stride: int
-    head_stride: int
-
-    @staticmethod
-    def of(tokens: int, heads: int, dim: int, strides: tuple[int, int]) -> RowView:
-        """Strides of dimensions of size 1 mean nothing and are replaced."""
-        head_stride = strides[1] if heads > 1 else 0
-        columns = (heads - 1) * head_stride + dim
-        alignment = COPY_BYTES // ELEMENT_BYTES
-        row_stride = strides[0] if tokens > 1 else -(-columns // alignment) * alignment
-        return RowView(tokens, columns, row_stride, head_stride)
-
-    def describe(self, tensor: torch.Tensor, box: tuple[int, int]) -> TensorDescriptor:
-        """The descriptor of `tensor` for bulk copies of boxes `[rows, columns]`."""
-        return TensorDescriptor(
-            tensor, [self.rows, self.columns], [self.row_stride, 1], list(box), wgmma.swizzled_tile()
-        )
+def describe(view: RowView, tensor: torch.Tensor, box: tuple[int, int]) -> TensorDescriptor:
+    """The descriptor of `tensor` for bulk copies of boxes `[rows, columns]`."""
+    return TensorDescriptor(tensor, [view.rows, view.columns], [view.row_stride, 1], list(box), wgmma.swizzled_tile())
 
 
 class HopperPrefillProgram:
@@ -63,44 +39,31 @@ class HopperPrefillProgram:
 
     def __init__(self, problem: PrefillProblem, target: Target, config: HopperPrefillConfig) -> None:
         self.problem, self.target, self.config = problem, target, config
-        self.q = RowView.of(problem.total_q, problem.heads, QK_HEAD_DIM, problem.q_strides)
-        self.k = RowView.of(problem.total_kv, problem.kv_heads, QK_HEAD_DIM, problem.k_strides)
-        self.v = RowView.of(problem.total_kv, problem.kv_heads, V_HEAD_DIM, problem.v_strides)
-        q_rows = config.block_m // 2
+        self.views = RowView.of_problem(problem)
+        self.geometry = Geometry.of(problem)
+        q_rows = BLOCK_M // CONSUMERS
         self.boxes = {
             "q_nope_desc": (q_rows, QK_NOPE_HEAD_DIM),
             "q_rope_desc": (q_rows, QK_ROPE_HEAD_DIM),
-            "k_nope_desc": (config.block_n, QK_NOPE_HEAD_DIM),
-            "k_rope_desc": (config.block_n, QK_ROPE_HEAD_DIM),
-            "v_desc": (config.block_n, V_HEAD_DIM),
+            "k_nope_desc": (BLOCK_N, QK_NOPE_HEAD_DIM),
+            "k_rope_desc": (BLOCK_N, QK_ROPE_HEAD_DIM),
+            "v_desc": (BLOCK_N, V_HEAD_DIM),
         }
-        self.table_shape = table_shape(problem.total_q, problem.batch, problem.heads, config.block_m)
+        self.table_shape = table_shape(problem.total_q, problem.batch, problem.heads, BLOCK_M)
         self.grid = (min(target.compute_units, self.table_shape[0] - 2),)
-        records = -(-problem.max_seqlen_q // config.block_m) * problem.heads
+        records = -(-problem.max_seqlen_q // BLOCK_M) * problem.heads
         programs = max(1, 8 * target.compute_units // problem.batch)
         self.plan_grid = (problem.batch, min(max(1, -(-records // RECORDS)), programs))
         self.section_tokens = schedule.section_tokens(target)
-        self.tail_blocks = schedule.tail_blocks(problem, target, config.block_n)
+        self.tail_blocks = schedule.tail_blocks(problem, target, BLOCK_N)
         self.plan_constants = {
             "HEADS": problem.heads,
             "KV_HEADS": problem.kv_heads,
             "IS_CAUSAL": problem.is_causal,
-            "BLOCK_M": config.block_m,
-            "BLOCK_N": config.block_n,
+            "BLOCK_M": BLOCK_M,
+            "BLOCK_N": BLOCK_N,
             "SEQUENCES": SEQUENCES,
             "RECORDS": RECORDS,
-        }
-        self.constants = {
-            "cfg": config,
-            "HEADS": problem.heads,
-            "GROUP": problem.group,
-            "Q_HEAD_STRIDE": self.q.head_stride,
-            "K_HEAD_STRIDE": self.k.head_stride,
-            "V_HEAD_STRIDE": self.v.head_stride,
-            "OUT_TOKEN_STRIDE": problem.out_strides[0],
-            "OUT_HEAD_STRIDE": problem.out_strides[1],
-            "IS_CAUSAL": problem.is_causal,
-            "RETURN_LSE": problem.return_lse,
         }
 
     def launch(
@@ -121,13 +84,12 @@ class HopperPrefillProgram:
             table, cu_seqlens_q, cu_seqlens_kv, self.problem.batch, self.section_tokens, self.tail_blocks,
             **self.plan_constants, num_warps=WARPS,
         )  # fmt: skip
+        tensors = {"q": q, "k": k, "v": v}
+        described = [(self.views[name[0]], tensors[name[0]], box) for name, box in self.boxes.items()]
         mla_prefill_hopper[self.grid](
-            self.q.describe(q, self.boxes["q_nope_desc"]),
-            self.q.describe(q, self.boxes["q_rope_desc"]),
-            self.k.describe(k, self.boxes["k_nope_desc"]),
-            self.k.describe(k, self.boxes["k_rope_desc"]),
-            self.v.describe(v, self.boxes["v_desc"]),
-            out, lse, table, scale_log2, **self.constants, NEGATE=negate, num_warps=WARPS, launch_pdl=True,
+            *(describe(view, tensor, box) for view, tensor, box in described),
+            out, lse, table, scale_log2,
+            cfg=self.config, geo=attrs.evolve(self.geometry, negate=negate), num_warps=WARPS, launch_pdl=True,
         )  # fmt: skip
 
     def kernels(self) -> list[KernelSpec]:
@@ -143,7 +105,7 @@ class HopperPrefillProgram:
             "table_ptr": "*i32",
             "scale_log2": "fp32",
         }
-        constants: dict[str, Any] = {**self.constants, "NEGATE": False}
+        constants: dict[str, Any] = {"cfg": self.config, "geo": self.geometry}
         if not self.problem.return_lse:
             constants["lse_ptr"] = None
             del signature["lse_ptr"]

@@ -15,9 +15,14 @@ TAIL_BLOCKS_PER_SM = 3.5
 (docs/experiments-hopper-prefill.md)."""
 
 
+OVERLAP_FROM = 8192
+"""Keys of the longest sequence from which a causal tile's start is worth overlapping with the end of the one before;
+below, and without a mask, the simpler order is faster (docs/experiments-hopper-prefill.md)."""
+
+
 def choose(problem: PrefillProblem, target: Target) -> HopperPrefillConfig:
-    """The default Config; one serves every shape."""
-    return HopperPrefillConfig()
+    """The default Config: overlapped tiles for long causal sequences."""
+    return HopperPrefillConfig(overlap_tiles=problem.is_causal and problem.max_seqlen_kv >= OVERLAP_FROM)
 
 
 def section_tokens(target: Target) -> int:

@@ -59,6 +59,7 @@ def samples(target: Target) -> Mapping[str, PrefillProblem]:
         return {}
     return {
         "causal": PrefillProblem.make(batch=1, seqlen=4096, heads=128),
+        "long": PrefillProblem.make(batch=1, seqlen=16384, heads=128, return_lse=True),
         "full": PrefillProblem.make(batch=1, seqlen=4096, heads=128, is_causal=False, return_lse=True),
         "grouped_fp16": PrefillProblem.make(batch=4, seqlen=1024, heads=16, kv_heads=4, dtype="fp16", return_lse=True),
     }
