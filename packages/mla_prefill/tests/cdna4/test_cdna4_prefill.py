@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ pytestmark = pytest.mark.skipif(bool(triton_support.missing()), reason=triton_su
 
 from mla_core import Target, UnsupportedError, registry  # noqa: E402
 from mla_prefill import PrefillProblem, mla_prefill  # noqa: E402
+from mla_prefill.cdna4.config import CDNA4PrefillConfig  # noqa: E402
 from mla_testing import compare, emulate  # noqa: E402
 from mla_testing.reference import prefill_reference  # noqa: E402
 from mla_testing.suites import run_case  # noqa: E402
@@ -43,6 +45,16 @@ def test_a_batch_that_fits_no_number_of_slots() -> None:
     inputs = varlen(seqlens=[(1, 1), (2, 2), (0, 3), (1, 2), (1, 0)], heads=128, is_causal=True)
     with emulate(compute_units=COMPUTE_UNITS):
         out, lse = mla_prefill(*inputs.tensors, **inputs.options, return_lse=True, solution=SOLUTION)
+    expected, expected_lse = inputs.expected
+    assert not compare(out, expected, lse, expected_lse).failures
+
+
+@pytest.mark.parametrize("block_n", [32, 64])
+def test_every_tile_shape(block_n: int) -> None:
+    config = CDNA4PrefillConfig(block_n=block_n)
+    inputs = varlen(seqlens=[(200, 330), (65, 65)], heads=1, is_causal=True)
+    with emulate(compute_units=COMPUTE_UNITS):
+        out, lse = mla_prefill(*inputs.tensors, **inputs.options, return_lse=True, config=config)
     expected, expected_lse = inputs.expected
     assert not compare(out, expected, lse, expected_lse).failures
 
@@ -107,12 +119,10 @@ def test_dispatch_selects_it_on_gfx950_only() -> None:
         ({"aligned": False}, "16-byte addresses"),
         ({"q_strides": (192 * 16 + 4, 192)}, "token stride of q must be a multiple of 8 elements, and is 3076"),
         ({"v_strides": (128 * 16, 129)}, "head stride of v"),
-        ({"k_strides": (2**23, 192)}, "256 rows of k must lie within 2 GiB, and its token stride is 8388608"),
+        ({"k_strides": (2**24, 192)}, "128 rows of k must lie within 2 GiB, and its token stride is 16777216"),
     ],
 )
 def test_refusals_name_the_limit_and_the_value(changes: dict[str, object], reason: str) -> None:
-    import attrs
-
     problem = attrs.evolve(PrefillProblem.make(batch=3, seqlen=100, heads=16), **changes)
     target = Target.named("gfx950")
     assert registry.select(problem, target).name != SOLUTION
@@ -121,7 +131,5 @@ def test_refusals_name_the_limit_and_the_value(changes: dict[str, object], reaso
 
 
 def test_strides_of_a_single_token_or_head_do_not_matter() -> None:
-    import attrs
-
     problem = attrs.evolve(PrefillProblem.make(batch=1, seqlen=1, heads=1), q_strides=(3, 5), v_strides=(7, 9))
     assert registry.select(problem, Target.named("gfx950")).name == SOLUTION

@@ -8,10 +8,11 @@ too; only the rows of one tile must lie within 2 GiB.
 from __future__ import annotations
 
 from mla_core.problem import COPY_BYTES, ELEMENT_BYTES, fits_int32
+from mla_prefill.cdna4.config import CDNA4PrefillConfig
 from mla_prefill.problem import QK_HEAD_DIM, V_HEAD_DIM, PrefillProblem
 
-LARGEST_TILE = 256
-"""Rows of the largest tile of any Config."""
+TILE_ROWS = CDNA4PrefillConfig().block_m
+"""Rows of the largest tile, that of the queries."""
 
 
 def used_strides(problem: PrefillProblem) -> dict[str, tuple[int, int]]:
@@ -38,6 +39,6 @@ def refusal(problem: PrefillProblem) -> str:
             if stride % piece:
                 return f"the {axis} stride of {name} must be a multiple of {piece} elements, and is {stride}"
         columns = QK_HEAD_DIM if name in "qk" else V_HEAD_DIM
-        if not fits_int32((LARGEST_TILE, columns), (token, 1)):
-            return f"{LARGEST_TILE} rows of {name} must lie within 2 GiB, and its token stride is {token} elements"
+        if not fits_int32((TILE_ROWS, columns), (token, 1)):
+            return f"{TILE_ROWS} rows of {name} must lie within 2 GiB, and its token stride is {token} elements"
     return ""

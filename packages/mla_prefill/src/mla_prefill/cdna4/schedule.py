@@ -8,5 +8,9 @@ from mla_prefill.problem import PrefillProblem
 
 
 def choose(problem: PrefillProblem, target: Target) -> CDNA4PrefillConfig:
-    """The default Config."""
-    return CDNA4PrefillConfig(block_m=128, block_n=64, num_warps=4)
+    """128 queries and 64 keys on 4 waves for every problem: one wave a SIMD, with all its registers, and no spill.
+
+    Larger tiles were compiled and need more registers than there are, smaller ones have more instructions for each
+    matrix instruction; `docs/gfx950.md` has the figures.
+    """
+    return CDNA4PrefillConfig()
