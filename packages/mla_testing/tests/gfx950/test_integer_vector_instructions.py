@@ -268,3 +268,11 @@ def test_sub_dword_addressing(selectors, expected):
 def test_sub_dword_sign_extension():
     text = "v_add_u32_sdwa v2, sext(v0), v1 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_0 src1_sel:DWORD"
     assert run(text, v={0: 0x80, 1: 1, 2: 0}).v[2][0, 0] == 0xFFFFFF81
+
+
+def test_saturating_arithmetic():
+    a, b = zip(*PAIRS, strict=True)
+    added = run("v_add_u32_e64 v2, v0, v1 clamp", v={0: a, 1: b}).v[2][0]
+    assert added.tolist() == [min(x + y, M32) for x, y in PAIRS]
+    subtracted = run("v_sub_u32_e64 v2, v0, v1 clamp", v={0: a, 1: b}).v[2][0]
+    assert subtracted.tolist() == [max(x - y, 0) for x, y in PAIRS]

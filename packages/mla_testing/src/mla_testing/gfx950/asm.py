@@ -42,19 +42,29 @@ class Instruction:
     text: str
     source: str  # "file.py:line:column", plus the inline chain where the compiler gives one
     line: int  # line of the assembly text, counted from 1
+    asked: set[str] = attrs.field(factory=set, repr=False)  # modifiers that the builder looked at
 
     def __str__(self) -> str:
         return f"{self.source}: `{self.text}`"
 
     def has(self, flag: str) -> bool:
+        """Whether a modifier is present."""
+        self.asked.add(flag)
         return flag in self.modifiers
+
+    def text_of(self, modifier: str) -> str | None:
+        """Text after ``modifier:``, or None."""
+        self.asked.add(modifier)
+        return self.modifiers.get(modifier)
 
     def number(self, modifier: str, default: int = 0) -> int:
         """Integer value of ``modifier:value``."""
+        self.asked.add(modifier)
         return int(self.modifiers.get(modifier, str(default)), 0)
 
     def numbers(self, modifier: str, default: list[int]) -> list[int]:
         """Value of ``modifier:[a,b,...]``, padded with the tail of ``default``."""
+        self.asked.add(modifier)
         if modifier not in self.modifiers:
             return list(default)
         given = [int(x, 0) for x in self.modifiers[modifier].strip("[]").split(",")]

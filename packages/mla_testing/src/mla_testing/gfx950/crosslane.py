@@ -3,8 +3,6 @@
 Source: CDNA3/CDNA4 ISA guides, "Data Parallel Primitives"; LLVM AMDGPU operand syntax for the DPP controls.
 """
 
-import re
-
 import numpy as np
 
 from .asm import Instruction
@@ -49,7 +47,7 @@ def dpp_source(item: Instruction) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rows, banks = item.number("row_mask", 0xF), item.number("bank_mask", 0xF)
     enabled = ((rows >> (LANE // ROW)) & 1).astype(bool) & ((banks >> (LANE // 4 % 4)) & 1).astype(bool)
     if not item.has("bound_ctrl"):
-        enabled &= valid
+        enabled = enabled & valid
     return lane, valid, enabled
 
 
@@ -186,7 +184,7 @@ def permute(item: Instruction, labels: Labels) -> Executor:
 def swizzle(item: Instruction, labels: Labels) -> Executor:
     """offset[15] = 1: quad permutation; else within 32 lanes: ((lane & and) | or) ^ xor from offset[4:0], [9:5], [14:10]."""
     d, filled, source = vgpr(item.operands[0]), register(item.operands[0]).bits(), source_u32(item.operands[1])
-    lane = _swizzle_lanes(item.modifiers["offset"])
+    lane = _swizzle_lanes(item.number("offset"))
 
     def execute(g):
         value = np.broadcast_to(source(g), (g.count, LANES))
@@ -198,10 +196,7 @@ def swizzle(item: Instruction, labels: Labels) -> Executor:
     return execute
 
 
-def _swizzle_lanes(offset: str) -> np.ndarray:
-    if named := re.match(r"swizzle\((\w+),(.*)\)", offset):
-        raise ValueError(f"symbolic swizzle {named[0]}")
-    code = int(offset, 0)
+def _swizzle_lanes(code: int) -> np.ndarray:
     if code >> 15:
         quad = np.array([code >> (2 * i) & 3 for i in range(4)])
         return LANE - LANE % 4 + quad[LANE % 4]

@@ -75,6 +75,10 @@ def decode(program: Program) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+# Cache policy, DPP's fetch of inactive lanes (which the emulator always does), and "no SGPR base".
+WITHOUT_MEANING = frozenset(("sc0", "sc1", "nt", "glc", "slc", "fi", "off"))
+
+
 def decode_one(item: Instruction, labels: Labels) -> Step:
     """Decode one instruction; raises UnknownInstructionError naming it and its source line."""
     from . import sdwa
@@ -84,17 +88,18 @@ def decode_one(item: Instruction, labels: Labels) -> Step:
         raise UnknownInstructionError(f"{item}: {item.opcode} is not implemented")
     try:
         execute = sdwa.build(item, labels, builder) if item.encoding == "sdwa" else builder(item, labels)
-    except UnknownInstructionError:
-        raise
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
-        raise UnknownInstructionError(f"{item}: this form is not understood ({error!r})") from error
-    control, target = Control.NEXT, -1
+        if ignored := set(item.modifiers) - item.asked - WITHOUT_MEANING:
+            raise ValueError(f"modifiers {sorted(ignored)}")
+        target = labels[item.operands[0]] if item.opcode.startswith(("s_branch", "s_cbranch")) else -1
+    except (UnknownInstructionError, KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+        raise UnknownInstructionError(f"{item}: this form is not implemented ({error})") from error
+    control = Control.NEXT
     if item.opcode == "s_endpgm":
         control = Control.END
     elif item.opcode == "s_barrier":
         control = Control.BARRIER
-    elif item.opcode == "s_branch" or item.opcode.startswith("s_cbranch"):
-        control, target = Control.BRANCH, labels[item.operands[0]]
+    elif target >= 0:
+        control = Control.BRANCH
     return Step(item, execute, used_registers(item), control, target, category_of(item.opcode))
 
 

@@ -15,6 +15,7 @@ from .registers import TEMPORARIES
 from .registry import Builder, Executor, Labels
 
 U32 = np.uint32
+_DESTINATION = {"dst_sel", "dst_unused"}
 _PARTS = {  # selector -> (first bit, bits)
     "DWORD": (0, 32),
     "WORD_0": (0, 16),
@@ -31,7 +32,7 @@ def build(item: Instruction, labels: Labels, plain: Builder) -> Executor:
     to_vector = (parse_register(operands[0]) or _NOWHERE).vector
     extractions = []
     for number in range(2):
-        selector = item.modifiers.get(f"src{number}_sel")
+        selector = item.text_of(f"src{number}_sel")
         if selector is None:
             continue
         # The sources follow the destination, and a carry destination where there is one.
@@ -39,16 +40,16 @@ def build(item: Instruction, labels: Labels, plain: Builder) -> Executor:
         text, extraction = _extract(operands[position], selector, TEMPORARIES[number])
         operands[position] = text
         extractions.append(extraction)
-    keep = {"clamp", "mul", "div"}
-    modifiers = {key: value for key, value in item.modifiers.items() if key in keep}
-    inner = attrs.evolve(item, encoding="e64", modifiers=modifiers)
+    modifiers = {key: value for key, value in item.modifiers.items() if key not in item.asked | _DESTINATION}
+    inner = attrs.evolve(item, encoding="e64", modifiers=modifiers)  # shares item.asked
     if not to_vector:
+        item.asked.update(_DESTINATION)
         execute = plain(attrs.evolve(inner, operands=tuple(operands)), labels)
         return _sequence(extractions, execute)
     d, result = vgpr(operands[0]), TEMPORARIES[2]
     operands[0] = f"v{result}"
     execute = plain(attrs.evolve(inner, operands=tuple(operands)), labels)
-    merge = _merge(d, result, item.modifiers.get("dst_sel", "DWORD"), item.modifiers.get("dst_unused", "UNUSED_PAD"))
+    merge = _merge(d, result, item.text_of("dst_sel") or "DWORD", item.text_of("dst_unused") or "UNUSED_PAD")
     if "mac" in item.opcode:
         raise ValueError("accumulating SDWA instruction")
     return _sequence(extractions, execute, merge)
