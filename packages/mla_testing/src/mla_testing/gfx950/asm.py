@@ -118,7 +118,7 @@ def parse(asm: str, name: str) -> Program:
         location = _LOC.match(raw)
         if location:
             # Line 0 means "no line": the previous one is the better hint.
-            if not re.match(r"\S*:0(:|$)", location[1]):
+            if not re.match(r"[^:]*:0\b", location[1]):
                 source = location[1].strip()
             continue
         code = raw.split(";")[0].split("//")[0].strip()

@@ -18,7 +18,6 @@ from .vmem import LDS_LOADS, LOADS, STORES, TYPES, load, load_to_lds, store
 
 I64 = np.int64
 MASKED_OFFSET = 1 << 31
-FOLDED = 4096  # an instruction offset is below this; LLVM may have folded one into the masked offset
 ADDRESS_BITS = (1 << 48) - 1
 
 
@@ -54,8 +53,8 @@ class BufferAddress:
         return address, inside
 
     def _explain(self, g, lane: np.ndarray, outside: np.ndarray, base: np.ndarray, records: np.ndarray) -> None:
-        """Raise unless every lane out of range was masked by Triton."""
-        wrong = outside & (np.abs(lane - MASKED_OFFSET) >= FOLDED)
+        """Raise unless every lane out of range was masked by Triton (before or after LLVM split off a constant)."""
+        wrong = outside & (lane != MASKED_OFFSET) & (lane != MASKED_OFFSET + self.offset)
         if wrong.any():
             wave, at = np.argwhere(wrong)[0]
             raise OutOfBoundsError(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import attrs
 import torch
 
+from mla_testing.emulation import emulate
 from mla_testing.gfx950.asm import Instruction, Program, parse
 from mla_testing.gfx950.errors import EmulationError
 
@@ -93,8 +94,6 @@ def _of(item: Instruction) -> Iterator[Mutant]:
 
 def examine(subject: Subject, sample: int | None = None) -> list[Outcome]:
     """Run every mutant of a subject, or an evenly spaced ``sample`` of them."""
-    from mla_testing import emulate
-
     with emulate("gfx950", compute_units=4) as session:
         session.max_jumps = MAX_JUMPS
         expected = subject.run()
