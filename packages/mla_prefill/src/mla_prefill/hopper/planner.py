@@ -51,7 +51,7 @@ def _short_tiles(q_len, kv_len, tail_blocks, IS_CAUSAL: tl.constexpr, BLOCK_M: t
 
 
 @triton.jit
-def plan_tiles(
+def order_tiles(
     table_ptr,  # [rows, WORDS] int32
     cu_seqlens_q_ptr,  # [batch + 1] int32
     cu_seqlens_kv_ptr,
@@ -67,7 +67,6 @@ def plan_tiles(
     RECORDS: tl.constexpr,  # records written in one step
 ):
     """Program (s, c) writes every programs(1)-th group of the records of sequence s, from the c-th on."""
-    gdc_launch_dependents()
     sequence = tl.program_id(0)
     q_start = tl.load(cu_seqlens_q_ptr + sequence)
     q_len = tl.load(cu_seqlens_q_ptr + sequence + 1) - q_start
@@ -134,3 +133,38 @@ def plan_tiles(
         tl.store(record + LAST_VISIBLE, last_visible, real)
         tl.store(record + FIRST_VISIBLE, first_visible, real)
         tl.store(record + HEAD, head, real)
+
+
+@triton.jit
+def plan_tiles(
+    table_ptr,
+    cu_seqlens_q_ptr,
+    cu_seqlens_kv_ptr,
+    batch,
+    section_tokens,
+    tail_blocks,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    SEQUENCES: tl.constexpr,
+    RECORDS: tl.constexpr,
+):
+    """The planner kernel, grid `(batch, any)`; what depends on it may be launched from its start on."""
+    gdc_launch_dependents()
+    order_tiles(
+        table_ptr,
+        cu_seqlens_q_ptr,
+        cu_seqlens_kv_ptr,
+        batch,
+        section_tokens,
+        tail_blocks,
+        HEADS,
+        KV_HEADS,
+        IS_CAUSAL,
+        BLOCK_M,
+        BLOCK_N,
+        SEQUENCES,
+        RECORDS,
+    )

@@ -91,6 +91,12 @@ def compute_row_sum(lane_sum, row_max):
     return gl.convert_layout(gl.sum(lane_sum, 1), row_max.type.layout, assert_trivial=True)
 
 
+@gluon.constexpr_function
+def _round_pair(dtype):
+    """Instruction that rounds two fp32 to one word of dtype, its first operand in the low half."""
+    return f"cvt.rn.{'bf16' if dtype.is_bf16() else 'f16'}x2.f32 $0, $2, $1;"
+
+
 @gluon.jit
 def pack_pairs(p, DTYPE: gl.constexpr):
     """Probabilities rounded to DTYPE, neighbouring columns in one word: fp32 `[rows, n]` -> int32 `[rows, n / 2]`.
@@ -98,10 +104,7 @@ def pack_pairs(p, DTYPE: gl.constexpr):
     A loop carries them in this form: 16-bit values that two loops carry in turn get packed anew in every turn.
     """
     even, odd = gl.split(p.reshape([p.shape[0], p.shape[1] // 2, 2]))
-    if DTYPE.is_bf16():
-        asm: gl.constexpr = "cvt.rn.bf16x2.f32 $0, $2, $1;"
-    else:
-        asm: gl.constexpr = "cvt.rn.f16x2.f32 $0, $2, $1;"
+    asm: gl.constexpr = _round_pair(DTYPE)
     return gl.inline_asm_elementwise(asm, "=r,f,f", [even, odd], dtype=gl.int32, is_pure=True, pack=1)
 
 
