@@ -29,18 +29,21 @@ class Regime:
         waves: (token groups, waves over rows, waves over columns). A token group has keys, running maximum and
             accumulator of its own, and meets the other groups only when all keys are done.
         step_tiles: KV tiles that one step of the loop takes.
+        scheduler: the compiler's instruction scheduler. `max-ilp` where registers are to spare: one workgroup runs on
+            a CU whatever they number, so that nothing is gained by using few of them.
     """
 
     rows: int
     mfma_rows: int
     waves: tuple[int, int, int]
     step_tiles: int
+    scheduler: str
 
 
 _REGIMES = {
-    "bh16bn64": Regime(rows=16, mfma_rows=16, waves=(4, 1, 1), step_tiles=2),
-    "bh32bn64": Regime(rows=32, mfma_rows=16, waves=(1, 2, 2), step_tiles=1),
-    "bh64bn64": Regime(rows=64, mfma_rows=32, waves=(1, 2, 2), step_tiles=1),
+    "bh16bn64": Regime(rows=16, mfma_rows=16, waves=(4, 1, 1), step_tiles=2, scheduler="max-ilp"),
+    "bh32bn64": Regime(rows=32, mfma_rows=16, waves=(1, 2, 2), step_tiles=1, scheduler="max-ilp"),
+    "bh64bn64": Regime(rows=64, mfma_rows=32, waves=(1, 2, 2), step_tiles=1, scheduler=""),
 }
 
 
@@ -109,3 +112,8 @@ class Cdna4DecodeConfig(KernelConfig):
     def num_warps(self) -> int:
         """Waves of a workgroup."""
         return WAVES
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the back end."""
+        return {"llvm_fn_attrs": f"amdgpu-sched-strategy={self.shape.scheduler}"} if self.shape.scheduler else {}

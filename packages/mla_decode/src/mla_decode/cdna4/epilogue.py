@@ -57,15 +57,3 @@ def store_result(rows, lse, out, lse_out, request, first_row, geo: gl.constexpr)
     gl.store(base + (starts[:, None] + column[None, :]), rows.to(out.dtype.element_ty), mask=inside[:, None])
     if geo.return_lse:
         gl.store(lse_out + (request.to(gl.int64) * geo.rows + row), lse, mask=inside)
-
-
-@gluon.jit
-def store_partial(rows, lse, partial, item, first_row, geo: gl.constexpr):
-    """Stores the rows of one item of several. partial: fp32 `[items, rows, 512 + 4]`, in column 512 the lse."""
-    layout: gl.constexpr = rows.type.layout
-    row = first_row + gl.arange(0, rows.shape[0], layout=gl.SliceLayout(1, layout))
-    column = gl.arange(0, rows.shape[1], layout=gl.SliceLayout(0, layout))
-    start = (item.to(gl.int64) * geo.rows + row) * geo.partial_stride
-    inside = row < geo.rows
-    gl.store(partial + (start[:, None] + column[None, :]), rows, mask=inside[:, None])
-    gl.store(partial + (start + geo.kv_lora_rank), lse, mask=inside)

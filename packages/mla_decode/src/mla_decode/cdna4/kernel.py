@@ -14,9 +14,10 @@ from mla_core.stages.row_mask import compute_visible_keys
 from mla_core.stages.split_plan import PLAN_LANES, compute_item_steps, compute_split_plan, compute_splits, find_item
 from mla_core.stages.uniform import keep_here, make_uniform
 from mla_decode.cdna4.attention import load_query, start_softmax
-from mla_decode.cdna4.epilogue import compute_rows, store_partial, store_result
+from mla_decode.cdna4.epilogue import compute_rows, store_result
 from mla_decode.cdna4.loops import attend_private_tiles, attend_shared_tiles
 from mla_decode.cdna4.paged_tile import Keys
+from mla_decode.cdna4.partials import store_item_range, store_partial
 from mla_core.layouts.cdna4 import mfma_layout
 
 
@@ -59,8 +60,7 @@ def decode(
     cache_seqlens,
     out,
     lse,
-    partial,
-    item_ranges,
+    scratch,
     batch,
     max_tokens,
     page_table_stride,
@@ -68,11 +68,10 @@ def decode(
     cfg: gl.constexpr,
     geo: gl.constexpr,
 ):
-    """Writes out and lse of requests in one item, partial results and item_ranges of the others.
+    """Writes out and lse of requests in one item, partial results of the others, and the item range of all.
 
     q, kv_cache, out: pointers to bf16 or fp16; strides are in `geo`. page_table int32, rows page_table_stride apart.
-    cache_seqlens int32 `[batch]`. lse fp32 `[batch, rows]` or None. partial fp32 `[items, rows, 512 + 4]`.
-    item_ranges int32 `[batch, 2]`: first item and number of items of each request.
+    cache_seqlens int32 `[batch]`. lse fp32 `[batch, rows]` or None. scratch: fp32, laid out as `partials` says.
     max_tokens: what a row of page_table can name. scale_log2: softmax_scale * log2(e).
     """
     plan_layout: gl.constexpr = gl.BlockedLayout([PLAN_LANES // (64 * cfg.num_warps)], [64], [cfg.num_warps], [0])
@@ -91,8 +90,7 @@ def decode(
             steps = (seqlen + cfg.step_tokens - 1) // cfg.step_tokens
             begin, end = compute_item_steps(item - first_item, splits, steps)
             if (item == first_item) & (first_row == 0):
-                gl.store(item_ranges + 2 * request, first_item)
-                gl.store(item_ranges + 2 * request + 1, splits)
+                store_item_range(scratch, request, first_item, splits)
             first_row = keep_here(first_row)
             rows, row_lse = attend(
                 q, kv_cache, page_table + request.to(gl.int64) * page_table_stride, request, first_row, seqlen, begin, end, scale_log2, cfg, geo
@@ -101,4 +99,4 @@ def decode(
             if splits == 1:
                 store_result(rows, row_lse, out, lse, request, first_row, geo)
             else:
-                store_partial(rows, row_lse, partial, item, first_row, geo)
+                store_partial(rows, row_lse, scratch, batch, item, first_row, geo)

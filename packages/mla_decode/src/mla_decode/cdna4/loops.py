@@ -97,14 +97,12 @@ def attend_shared_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.co
         issue_tile(stages.at(1 - stage), ids, keys, step + 1, cfg, geo)
         async_copy.wait_group(1)
         scores = load_keys_and_score(query, stages.at(stage), cfg)
-        keep_order()
         state = compute_step(state, scores, load_values(stages.at(stage), cfg), step, keys, False, cfg)
         ids = next_ids
     for step in range(unmasked_end, end):
         stage = (step - begin) % 2
         async_copy.wait_group(0)
         scores = load_keys_and_score(query, stages.at(stage), cfg)
-        keep_order()
         state = compute_last_step(state, scores, stages.at(stage), step, keys, cfg)
         if step + 1 < end:
             issue_tile(stages.at(1 - stage), load_page_ids(keys, step + 1, cfg, geo), keys, step + 1, cfg, geo)

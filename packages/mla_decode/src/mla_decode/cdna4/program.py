@@ -44,6 +44,8 @@ class Cdna4DecodeProgram:
         self.row_blocks = schedule.row_blocks(problem, config)
         self.slots = schedule.slots(problem, target, config)
         self.items = schedule.scratch_items(problem, target, config)
+        # See `partials`: the item ranges, rounded up to 16 bytes, then the partial rows.
+        self.scratch_elements = -(-2 * problem.batch // 4) * 4 + self.items * problem.rows * self.geometry.partial_stride
         self.grid = (target.xcds, self.row_blocks, self.slots // target.xcds)
         self.merge_grid = (-(-problem.rows // ROWS_PER_MERGE), problem.batch)
 
@@ -59,9 +61,7 @@ class Cdna4DecodeProgram:
     ) -> None:
         """Enqueues one or two kernels on the current stream; scratch is allocated from torch's pool."""
         problem, geometry = self.problem, self.geometry
-        rows = max(self.items, 1) * problem.rows
-        partial = torch.empty((rows, geometry.partial_stride), dtype=torch.float32, device=q.device)
-        item_ranges = torch.empty((problem.batch, 2), dtype=torch.int32, device=q.device)
+        scratch = torch.empty((self.scratch_elements,), dtype=torch.float32, device=q.device)
         decode[self.grid](
             q,
             kv_cache,
@@ -69,8 +69,7 @@ class Cdna4DecodeProgram:
             cache_seqlens,
             out,
             lse,
-            partial,
-            item_ranges,
+            scratch,
             problem.batch,
             min(problem.max_kv_tokens, MAX_TOKENS),
             page_table.stride(0),
@@ -78,11 +77,12 @@ class Cdna4DecodeProgram:
             cfg=self.config,
             geo=geometry,
             num_warps=self.config.num_warps,
+            **self.config.options,
         )
         if self.items:
             merge[self.merge_grid](
-                partial,
-                item_ranges,
+                scratch,
+                problem.batch,
                 out,
                 lse,
                 ROWS_PER_MERGE,
@@ -93,7 +93,7 @@ class Cdna4DecodeProgram:
     def kernels(self) -> list[KernelSpec]:
         """The decode kernel and, where sequences can be cut, the merge."""
         element = f"*{self.problem.dtype}"
-        shared = {"out": element, "lse": "*fp32", "partial": "*fp32", "item_ranges": "*i32"}
+        shared = {"out": element, "lse": "*fp32", "scratch": "*fp32", "batch": "i32"}
         constants: dict[str, Any] = {"geo": self.geometry}
         if not self.problem.return_lse:
             del shared["lse"]
@@ -107,15 +107,15 @@ class Cdna4DecodeProgram:
                     "kv_cache": element,
                     "page_table": "*i32",
                     "cache_seqlens": "*i32",
-                    "batch": "i32",
                     "max_tokens": "i32",
                     "page_table_stride": "i32",
                     "scale_log2": "fp32",
                     **shared,
                 },
                 constexprs={"cfg": self.config, **constants},
-                divisible=("q", "kv_cache", "out", "partial"),
+                divisible=("q", "kv_cache", "out", "scratch"),
                 num_warps=self.config.num_warps,
+                options=self.config.options,
             )
         ]
         if self.items:
@@ -125,7 +125,7 @@ class Cdna4DecodeProgram:
                     fn=merge,
                     signature={"rows_per_workgroup": "i32", **shared},
                     constexprs=constants,
-                    divisible=("out", "partial"),
+                    divisible=("out", "scratch"),
                     num_warps=MERGE_WARPS,
                 )
             )
