@@ -8,7 +8,8 @@ import torch
 
 from mla_core import triton_support
 
-pytestmark = pytest.mark.skipif(bool(triton_support.missing()), reason=triton_support.missing() or "Triton is installed")
+MISSING = triton_support.missing()
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 from mla_core import Target, UnsupportedError, registry  # noqa: E402
 from mla_prefill import PrefillProblem, mla_prefill  # noqa: E402

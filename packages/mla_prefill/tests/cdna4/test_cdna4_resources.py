@@ -6,9 +6,8 @@ import pytest
 
 from mla_core import triton_support
 
-pytestmark = pytest.mark.skipif(
-    bool(triton_support.missing((3, 9))), reason=triton_support.missing((3, 9)) or "Triton is new enough"
-)
+MISSING = triton_support.missing((3, 9))
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 from mla_core import Target, registry  # noqa: E402
 from mla_core.compile import compile_kernel  # noqa: E402

@@ -73,7 +73,9 @@ def operand_layout(operand, num_warps, k_width):
 
 
 @gluon.jit
-def issue_tile(destination, base, TOKEN_STRIDE: gl.constexpr, columns: gl.constexpr, first, remaining, GUARD: gl.constexpr):
+def issue_tile(
+    destination, base, TOKEN_STRIDE: gl.constexpr, columns: gl.constexpr, first, remaining, GUARD: gl.constexpr
+):
     """Starts the copy of `[tokens, columns]` from `base + first` on to LDS, 16 bytes a lane.
 
     GUARD: tokens from `remaining` on are not read (what LDS then holds is selected away when it is used).
@@ -211,7 +213,21 @@ def store_rows(base, token_stride, output, rows):
 
 
 @gluon.jit
-def attend(ring, here, ahead, free, q_nope, q_rope, k_base, v_base, kv_len, first_visible, steps, scale_log2, IS_CAUSAL: gl.constexpr):
+def attend(
+    ring,
+    here,
+    ahead,
+    free,
+    q_nope,
+    q_rope,
+    k_base,
+    v_base,
+    kv_len,
+    first_visible,
+    steps,
+    scale_log2,
+    IS_CAUSAL: gl.constexpr,
+):
     """All keys of one query tile: (output, row_max, row_sum), not yet normalised.
 
     first_visible: keys that row 0 sees; with IS_CAUSAL each later row sees one more, up to kv_len. May be negative.
