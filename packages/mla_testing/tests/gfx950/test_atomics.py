@@ -2,8 +2,14 @@
 
 import numpy as np
 import pytest
-from mla_testing.gfx950.errors import DeadlockError, EmulationError, GlobalRaceError, MisalignedAccessError
-from mla_testing.gfx950.errors import PendingAccessError
+
+from mla_testing.gfx950.errors import (
+    DeadlockError,
+    EmulationError,
+    GlobalRaceError,
+    MisalignedAccessError,
+    PendingAccessError,
+)
 from mla_testing.gfx950.probe import run
 
 M32 = 0xFFFFFFFF

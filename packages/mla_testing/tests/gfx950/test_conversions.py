@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from mla_testing.gfx950 import formats
 from mla_testing.gfx950.probe import run
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from mla_testing.gfx950 import UnknownInstructionError
 from mla_testing.gfx950.asm import parse, parse_instruction
 from mla_testing.gfx950.instruction_set import decode_one, mnemonics
@@ -118,8 +119,13 @@ amdhsa.kernels:
 
 def test_parsing():
     program = parse(ASM, "probe")
-    first, second, third, _ = program.instructions
-    assert (first.opcode, first.operands, first.source, first.line) == ("v_frobnicate_b32", ("v0", "v1"), "kernel.py:7:3", 4)
+    first, _, third, _ = program.instructions
+    assert (first.opcode, first.operands, first.source, first.line) == (
+        "v_frobnicate_b32",
+        ("v0", "v1"),
+        "kernel.py:7:3",
+        4,
+    )
     assert (third.opcode, third.encoding, third.source) == ("v_confuse_b32", "e32", "kernel.py:7:3")
     assert program.labels == {".LBB0_1": 3}
     assert program.abi.sgpr_offsets == {"dispatch_ptr": 0, "queue_ptr": 2, "kernarg_segment_ptr": 4}

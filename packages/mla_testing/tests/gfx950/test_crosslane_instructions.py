@@ -1,6 +1,7 @@
 """Lane exchanges, written out lane by lane."""
 
 import pytest
+
 from mla_testing.gfx950.errors import PendingAccessError
 from mla_testing.gfx950.probe import run
 
@@ -89,7 +90,9 @@ def test_lds_permutations():
     v = {0: [100 + i for i in LANES], 1: [4 * (63 - i) for i in LANES]}
     wait = "\ns_waitcnt lgkmcnt(0)"
     assert run("ds_bpermute_b32 v2, v1, v0" + wait, v=v).v[2][0].tolist() == [163 - i for i in LANES]
-    assert run("ds_bpermute_b32 v2, v1, v0 offset:4" + wait, v=v).v[2][0].tolist() == [100 + (64 - i) % 64 for i in LANES]
+    assert run("ds_bpermute_b32 v2, v1, v0 offset:4" + wait, v=v).v[2][0].tolist() == [
+        100 + (64 - i) % 64 for i in LANES
+    ]
     sent = run("ds_permute_b32 v2, v1, v0" + wait, v={0: v[0], 1: [4 * (i // 2) for i in LANES]}).v[2][0]
     assert sent.tolist() == [100 + 2 * i + 1 if i < 32 else 0 for i in LANES]
 

@@ -5,11 +5,12 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.runtime.driver import driver
+
 from mla_core.errors import ArgumentError
 from mla_core.target import Target
 from mla_testing import emulate
 from mla_testing.gfx950 import Checks, EmulationError, GlobalRaceError, UninitialisedOutputError, demo_kernels
-from triton.runtime.driver import driver
 
 ORDERS = ("forward", "reverse")
 
@@ -20,7 +21,9 @@ def run_attention(q, k, v, keys, size, **mistakes):
     out, lse = torch.empty_like(q), torch.empty(rows)
     meta = {"BLOCK_M": block_m, "BLOCK_N": 64, "DIM": dim, "NUM_WARPS": 4, "MFMA": size}
     grid = (rows // block_m,)
-    demo_kernels.attention[grid](q, k, v, out, lse, keys, dim**-0.5 * 1.4426950408889634, **meta, **mistakes, num_warps=4)
+    demo_kernels.attention[grid](
+        q, k, v, out, lse, keys, dim**-0.5 * 1.4426950408889634, **meta, **mistakes, num_warps=4
+    )
     return out, lse
 
 

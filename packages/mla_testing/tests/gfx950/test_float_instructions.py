@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from mla_testing.gfx950.probe import run
 
 INF, NAN = float("inf"), float("nan")

@@ -4,9 +4,19 @@ import itertools
 
 import numpy as np
 import pytest
+
 from mla_testing.gfx950.probe import run
 
-EDGES = (0x0000, 0x3C00, 0xBC00, 0x7BFF, 0x0001, 0x8000, 0x3555, 0xC248)  # f16: 0, 1, -1, largest, smallest, -0, 1/3, -3.14
+EDGES = (
+    0x0000,
+    0x3C00,
+    0xBC00,
+    0x7BFF,
+    0x0001,
+    0x8000,
+    0x3555,
+    0xC248,
+)  # f16: 0, 1, -1, largest, smallest, -0, 1/3, -3.14
 PAIRS = list(itertools.product(EDGES, EDGES))
 A, B = (np.array(x, np.uint16) for x in zip(*PAIRS, strict=True))
 C = np.roll(B, 7)
@@ -69,7 +79,9 @@ def test_float(name):
 
 def test_packed_float_modifiers():
     registers = {0: 0x4000_3C00, 1: 0x4400_4200}  # (1, 2) and (3, 4)
-    found = run("v_pk_add_f16 v2, v0, v1 op_sel:[1,0] op_sel_hi:[0,1] neg_lo:[1,0] neg_hi:[0,1]", v=registers).v[2][0, 0]
+    found = run("v_pk_add_f16 v2, v0, v1 op_sel:[1,0] op_sel_hi:[0,1] neg_lo:[1,0] neg_hi:[0,1]", v=registers).v[2][
+        0, 0
+    ]
     same(np.array([found & 0xFFFF, found >> 16]), np.float16([-2 + 3, 1 - 4]))
 
 

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+
 from mla_testing.gfx950.probe import run
 
 M16, M32, M64 = 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF

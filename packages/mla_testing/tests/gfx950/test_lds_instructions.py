@@ -2,8 +2,14 @@
 
 import numpy as np
 import pytest
-from mla_testing.gfx950.errors import EmulationError, LdsRaceError, MisalignedAccessError, OutOfBoundsError
-from mla_testing.gfx950.errors import PendingAccessError
+
+from mla_testing.gfx950.errors import (
+    EmulationError,
+    LdsRaceError,
+    MisalignedAccessError,
+    OutOfBoundsError,
+    PendingAccessError,
+)
 from mla_testing.gfx950.probe import run
 
 LANES = np.arange(64)
@@ -163,7 +169,10 @@ def test_a_read_that_was_not_awaited_before_the_barrier_still_counts():
 
 
 def test_a_write_that_was_not_awaited_before_the_barrier_still_counts():
-    text = "s_cmp_eq_u32 s0, 0\ns_cbranch_scc0 skip\nds_write_b32 v1, v0\n{wait}skip:\ns_barrier\nds_read_b32 v2, v1" + WAIT
+    text = (
+        "s_cmp_eq_u32 s0, 0\ns_cbranch_scc0 skip\nds_write_b32 v1, v0\n{wait}skip:\ns_barrier\nds_read_b32 v2, v1"
+        + WAIT
+    )
     with pytest.raises(LdsRaceError, match="wave 1 reads LDS that wave 0 has written"):
         two_waves(text.format(wait=""))
     two_waves(text.format(wait="s_waitcnt lgkmcnt(0)\n"))

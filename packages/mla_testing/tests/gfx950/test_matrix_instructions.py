@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from mla_testing.gfx950.probe import run
 from triton._C.libtriton import gluon_ir, ir
 from triton.experimental.gluon import language as gl
+
+from mla_testing.gfx950.probe import run
 
 TORCH = {"bf16": torch.bfloat16, "f16": torch.float16, "fp8": torch.float8_e4m3fn, "bf8": torch.float8_e5m2}
 SHAPES16 = ("16x16x32", "32x32x16", "16x16x16", "32x32x8")
@@ -102,7 +103,9 @@ def small_format(exponent_bits, mantissa_bits, bias):
         exponent = code >> mantissa_bits & ((1 << exponent_bits) - 1)
         sign = -1.0 if code >> (exponent_bits + mantissa_bits) else 1.0
         fraction = mantissa / (1 << mantissa_bits)
-        values.append(sign * (fraction * 2.0 ** (1 - bias) if not exponent else (1 + fraction) * 2.0 ** (exponent - bias)))
+        values.append(
+            sign * (fraction * 2.0 ** (1 - bias) if not exponent else (1 + fraction) * 2.0 ** (exponent - bias))
+        )
     return np.array(values)
 
 

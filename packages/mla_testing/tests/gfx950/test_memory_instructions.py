@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from mla_testing.gfx950.errors import LdsRaceError, OutOfBoundsError, PendingAccessError, PoisonError
 from mla_testing.gfx950.probe import run
 
@@ -245,7 +246,9 @@ def test_lds_in_flight():
 
 def test_a_load_into_lds_needs_a_barrier_for_other_waves():
     x = tensor()
-    text = "s_cmp_eq_u32 s8, 0\ns_cbranch_scc0 reader\n" + DMA + "s_waitcnt vmcnt(0)\nreader:\n{barrier}ds_read_b32 v2, v1"
+    text = (
+        "s_cmp_eq_u32 s8, 0\ns_cbranch_scc0 reader\n" + DMA + "s_waitcnt vmcnt(0)\nreader:\n{barrier}ds_read_b32 v2, v1"
+    )
     options = {"v": {0: LANES * 4, 1: LANES * 4}, "s": {**descriptor(x), 8: [0, 1]}, "tensors": {"x": x}, "waves": 2}
     with pytest.raises(LdsRaceError, match="wave 1 reads LDS that wave 0 has written"):
         run(text.format(barrier=""), **options)
@@ -347,7 +350,9 @@ def test_ordinary_nans_are_not_poison():
 def test_scratch_words(kind):
     n = WORDS[kind]
     data = {2 + i: 1000 * i + LANES for i in range(n)}
-    text = f"scratch_store_{kind} off, {span(2, n)}, off offset:16\nscratch_load_{kind} {span(6, n)}, off, off offset:16"
+    text = (
+        f"scratch_store_{kind} off, {span(2, n)}, off offset:16\nscratch_load_{kind} {span(6, n)}, off, off offset:16"
+    )
     result = run(text + WAIT, v={**data, **{6 + i: 5 for i in range(n)}}, scratch_bytes=64, exec_mask=0xFF)
     for i in range(n):
         np.testing.assert_array_equal(result.v[6 + i][0], np.where(LANES < 8, data[2 + i], 5))

@@ -8,6 +8,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
 from mla_testing import emulate
 from mla_testing.gfx950 import (
     EmulationError,
@@ -17,8 +20,6 @@ from mla_testing.gfx950 import (
     PoisonError,
     demo_kernels,
 )
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
 
 
 def line_of(kernel, text, nth=0):

@@ -1,6 +1,7 @@
 """A representative part of the mutation self-test; `python -m mla_testing.gfx950.mutation` runs all of it."""
 
 import pytest
+
 from mla_testing.gfx950 import mutation
 
 SUBJECTS = {subject.name: subject for subject in mutation.subjects()}

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+
 from mla_testing.gfx950.operands import EXEC
 from mla_testing.gfx950.probe import run
 

@@ -28,7 +28,9 @@ USER_SGPRS = (
 _ENCODING = re.compile(r"_(e32|e64|dpp|sdwa)$")
 _LOC = re.compile(r"\s*\.loc\s+\d+ \d+ \d+.*?; (.+)$")
 _MODIFIER_TOKEN = re.compile(r"[a-z]\w*:\[[^\]]*\]|[^\s]+")
-_FLAGS = frozenset("offen idxen lds sc0 sc1 nt glc slc clamp gds row_mirror row_half_mirror fi".split())
+_FLAGS = frozenset(
+    ("offen", "idxen", "lds", "sc0", "sc1", "nt", "glc", "slc", "clamp", "gds", "fi", "row_mirror", "row_half_mirror")
+)
 
 
 @attrs.frozen(eq=False)
@@ -73,6 +75,8 @@ class Instruction:
 
 @attrs.frozen
 class KernelArgument:
+    """One argument in the kernarg segment."""
+
     offset: int  # bytes into the kernarg segment
     size: int  # bytes
     kind: str  # "global_buffer", "by_value", "hidden_block_count_x", ...
@@ -98,6 +102,8 @@ class Abi:
 
 @attrs.frozen(eq=False)
 class Program:
+    """The parsed kernel."""
+
     name: str
     instructions: tuple[Instruction, ...]
     labels: Mapping[str, int]  # label -> index of the instruction it stands before
@@ -133,7 +139,7 @@ def parse(asm: str, name: str) -> Program:
 
 def parse_instruction(text: str, source: str = "?", line: int = 0) -> Instruction:
     """Parse one line, for example ``buffer_load_dwordx4 v[0:3], v8, s[4:7], 0 offen offset:64``."""
-    head, rest = (re.split(r"\s+", text, maxsplit=1) + [""])[:2]
+    head, rest = [*re.split(r"\s+", text, maxsplit=1), ""][:2]
     encoding = _ENCODING.search(head)
     opcode = head[: encoding.start()] if encoding else head
     operands = _split_operands(rest.strip())
@@ -164,14 +170,16 @@ def _split_operands(text: str) -> list[str]:
             current = ""
         else:
             current += char
-    return operands + [current.strip()] if current.strip() else operands
+    return [*operands, current.strip()] if current.strip() else operands
 
 
 def _parse_abi(asm: str, name: str) -> Abi:
     begin = re.search(rf"\.amdhsa_kernel {re.escape(name)}\s", asm)
     if begin is None:
         raise EmulationError(f"the assembly text holds no .amdhsa_kernel {name}")
-    directives = dict(re.findall(r"\.amdhsa_(\w+) (\d+)", asm[begin.end() : asm.index(".end_amdhsa_kernel", begin.end())]))
+    directives = dict(
+        re.findall(r"\.amdhsa_(\w+) (\d+)", asm[begin.end() : asm.index(".end_amdhsa_kernel", begin.end())])
+    )
 
     def directive(key: str) -> int:
         return int(directives.get(key, 0))

@@ -15,7 +15,7 @@ from .errors import MisalignedAccessError
 from .flat import global_address
 from .formats import U32
 from .hazards import Kind, Operation
-from .lds import read_active, write_active
+from .lds import write_active
 from .operands import register, vgpr
 from .registry import Executor, Labels, instruction
 

@@ -103,5 +103,3 @@ def buffer_store(item: Instruction, labels: Labels) -> Executor:
         g.issue(Operation(Kind.VMEM, g.step, stores=True))
 
     return execute
-
-

@@ -5,7 +5,7 @@ import numpy as np
 from . import formats
 from .asm import Instruction
 from .formats import E2M1, E4M3, E5M2, exponent_of
-from .operands import source_f32, source_i32, source_u32, vgpr
+from .operands import source_f32, source_u32, vgpr
 from .registry import Executor, Labels, instruction
 from .vector import elementwise_u32, output_modifier
 from .vector_half import half_source
@@ -198,5 +198,3 @@ def scaled_encode_16(item: Instruction, labels: Labels) -> Executor:
         _into_half(g, d, _pair(low, encode(decode(both >> U32(16)) * factor), 8), high)
 
     return execute
-
-

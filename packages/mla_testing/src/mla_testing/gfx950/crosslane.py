@@ -71,7 +71,7 @@ def _permutation(item: Instruction) -> tuple[np.ndarray, np.ndarray]:
     if item.has("row_bcast"):
         # row_bcast:15 copies lane 15 of each row to the next row; row_bcast:31 copies lane 31 to rows 2 and 3.
         width = item.number("row_bcast") + 1
-        return np.maximum(LANE // width * width - 1, 0), LANE >= width
+        return np.maximum(LANE // width * width - 1, 0), width <= LANE
     raise ValueError(f"no DPP control in {item.text}")
 
 

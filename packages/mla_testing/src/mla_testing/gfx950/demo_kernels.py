@@ -37,7 +37,7 @@ def attention(
 ):
     """Q [*, DIM], K and V [keys, DIM] bf16 to out [*, DIM] bf16 and lse [*] fp32 (base 2); one program per BLOCK_M rows.
 
-        issue 0 | issue 1, wait 0, compute 0 | issue 2, wait 1, compute 1 | ...
+    issue 0 | issue 1, wait 0, compute 0 | issue 2, wait 1, compute 1 | ...
     """
     mma: gl.constexpr = gl.amd.AMDMFMALayout(
         version=4, instr_shape=[MFMA, MFMA, 512 // MFMA], transposed=True, warps_per_cta=[NUM_WARPS, 1]

@@ -90,5 +90,5 @@ def exponent_of(bits: np.ndarray) -> np.ndarray:
 def e8m0_to_f32(bits: np.ndarray) -> np.ndarray:
     """OCP MX scale: 2 ** (code - 127), NaN for 0xff."""
     code = np.asarray(bits).astype(U32) & U32(0xFF)
-    scale = np.ldexp(np.ones_like(code, F32), code.astype(np.int32) - 127)
-    return np.where(code == 0xFF, F32(np.nan), scale).astype(F32)
+    scale = np.ldexp(np.ones_like(code, F32), np.minimum(code, 0xFE).astype(np.int32) - 127)
+    return np.where(code == 0xFF, F32(np.nan), scale)

@@ -61,6 +61,8 @@ class _Shadow:
 
 
 class GlobalRaceDetector:
+    """Shadow of all tensors of one launch, and the vector clocks of its workgroups."""
+
     def __init__(self, workgroups: int):
         self.workgroups = workgroups
         self.clock = np.ones(workgroups, np.int64)

@@ -19,11 +19,12 @@ from enum import Enum
 import attrs
 import numpy as np
 
-
 MAX_VMCNT, MAX_LGKMCNT = 63, 15  # largest values of the counters (gfx9 encoding of s_waitcnt)
 
 
 class Kind(Enum):
+    """Which counter an operation is counted in."""
+
     VMEM = "vmem"
     LDS = "lds"
     SMEM = "smem"
@@ -31,6 +32,8 @@ class Kind(Enum):
 
 
 class Footprint(Enum):
+    """What an operation does to LDS."""
+
     READ = "read"
     WRITE = "write"
     DMA = "dma"

@@ -1,7 +1,24 @@
 """Importing this module fills the instruction table with every family."""
 
-from . import atomics, buffer, control, convert, crosslane, flat, lds, matrix, scalar, scratch, vector_float, vector_half, vector_int
-from . import vector_packed
+from . import (
+    atomics,
+    buffer,
+    control,
+    convert,
+    crosslane,
+    flat,
+    lds,
+    matrix,
+    scalar,
+    scalar_compare,
+    scalar_memory,
+    scratch,
+    vector_compare,
+    vector_float,
+    vector_half,
+    vector_int,
+    vector_packed,
+)
 from .registry import decode, decode_one, mnemonics
 
 FAMILIES = (
@@ -14,7 +31,10 @@ FAMILIES = (
     lds,
     matrix,
     scalar,
+    scalar_compare,
+    scalar_memory,
     scratch,
+    vector_compare,
     vector_float,
     vector_half,
     vector_int,

@@ -15,6 +15,8 @@ from .registry import Step
 
 @attrs.frozen(eq=False)
 class Kernel:
+    """What the scheduler runs."""
+
     program: Program
     steps: tuple[Step, ...]
     fast_steps: tuple[tuple, ...]  # (execute, uses, control, target) per step

@@ -60,7 +60,9 @@ class LdsMemory:
         """Every access must lie within the workgroup's allocation."""
         if len(address) and (int(address.max()) + size > self.size or int(address.min()) < 0):
             bad = int(address.max()) if int(address.min()) >= 0 else int(address.min())
-            raise OutOfBoundsError(f"LDS access of {size} bytes at byte {bad}, but the allocation has {self.size} bytes")
+            raise OutOfBoundsError(
+                f"LDS access of {size} bytes at byte {bad}, but the allocation has {self.size} bytes"
+            )
 
     # ------------------------------------------------------------------ access
 

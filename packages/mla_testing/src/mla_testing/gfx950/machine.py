@@ -14,114 +14,24 @@ import numpy as np
 
 from .checks import Checks
 from .errors import DeadlockError, EmulationError, PendingAccessError
-from .global_race import GlobalRaceDetector, Owner
-from .hazards import Footprint, Kind, Operation, Outstanding, merge
+from .global_race import GlobalRaceDetector
+from .group import WaveGroup
+from .hazards import Footprint, Operation, Outstanding, merge
 from .kernel import Kernel
 from .lds_memory import STAMP_WAVES, LdsMemory
-from .memory import KERNARG, Memory
-from .registers import LANES, Group, RegisterFile
+from .memory import Memory
+from .registers import RegisterFile
 from .registry import Control
 from .spinning import SpinWatch
 
 
 class Status(IntEnum):
+    """What a wave is doing."""
+
     RUN = 0
     BARRIER = 1
     PARKED = 2  # spins on memory
     DONE = 3
-
-
-class WaveGroup(Group):
-    """A group with access to memory, LDS and the outstanding operations; what executors receive."""
-
-    machine: "Machine"
-    outstanding: Outstanding
-    step: int  # index of the instruction being executed
-
-    def bind(self, machine: "Machine") -> None:
-        self.machine = machine
-        self.memory, self.lds = machine.memory, machine.lds
-        self.poison = machine.poison
-        self.bounds = machine.checks.bounds
-        self.workgroup = machine.workgroup_of[self.waves]
-        self.slot = self.waves[:, None]
-        self.lds_base = (self.workgroup * self.lds.words)[:, None]
-        self.linear_workgroup = machine.linear_workgroup[self.workgroup]
-        self.wave_id = machine.wave_id[self.waves]
-        self.bytes_read = self.bytes_written = self.bytes_lds = 0
-        self.refresh_stamps()
-
-    def refresh_stamps(self) -> None:
-        self.stamp = self.machine.stamps(self.waves)[:, None]
-
-    def active_count(self) -> int:
-        return self.count * LANES if self.em is None else int(np.count_nonzero(self.em))
-
-    def issue(self, operation: Operation) -> None:
-        for retired in self.outstanding.issue(operation):
-            self.machine.retire(retired)
-
-    def issue_lds(self, registers: int, touches: list) -> None:
-        self.issue(Operation(Kind.LDS, self.step, registers, tuple(touches)))
-
-    def wait(self, vmcnt: int | None, lgkmcnt: int | None) -> None:
-        for operation in self.outstanding.wait(vmcnt, lgkmcnt):
-            self.machine.retire(operation)
-
-    def note_global_read(self, address: np.ndarray, size: int, active: np.ndarray | None) -> None:
-        detector = self.machine.global_race
-        if detector is not None:
-            self._note(detector.read, address, size, active)
-
-    def note_global_write(self, address: np.ndarray, size: int, active: np.ndarray | None) -> None:
-        self.machine.progress += 1
-        detector = self.machine.global_race
-        if detector is not None:
-            self.machine.unshared[self.waves] = True
-            self._note(detector.write, address, size, active)
-
-    def note_atomic(self, address: np.ndarray, active: np.ndarray | None) -> None:
-        detector = self.machine.global_race
-        if detector is None:
-            return
-        owner = self._owner(active)
-        slots = owner.per_address(self.waves, len(address)).tolist()
-        waited = not any(o.stores for o in self.outstanding.vmem)
-        for place, slot in dict.fromkeys(zip(address.tolist(), slots, strict=True)):
-            workgroup, wave = self.machine.identity(slot)
-            detector.atomic(place, workgroup, wave, waited and self.machine.knows_all_stores(slot))
-
-    def release_fence(self) -> None:
-        detector = self.machine.global_race
-        if detector is not None:
-            for slot in self.waves.tolist():
-                if self.machine.knows_all_stores(slot):
-                    detector.release(self.machine.identity(slot)[0])
-
-    def acquire_fence(self) -> None:
-        detector = self.machine.global_race
-        if detector is not None:
-            for slot in self.waves.tolist():
-                detector.acquire(*self.machine.identity(slot))
-
-    def _owner(self, active: np.ndarray | None) -> Owner:
-        return Owner(self.linear_workgroup, self.wave_id, active)
-
-    def _note(self, record, address: np.ndarray, size: int, active: np.ndarray | None) -> None:
-        owner = self._owner(active)
-        low, high = int(address.min()), int(address.max()) + size
-        region = self.memory.locate(low, high)
-        if region is not None:
-            if region.name != KERNARG:
-                record(region, address, size, owner)
-            return
-        workgroup, wave = (owner.per_address(x, len(address)) for x in (owner.workgroup, owner.wave))
-        for region, chosen in self.memory.split(address, size):
-            if region.name != KERNARG:
-                record(region, address[chosen], size, Owner(workgroup[chosen], wave[chosen], None))
-
-    def fail(self, message: str) -> None:
-        raise EmulationError(message)
 
 
 class Machine:
@@ -146,9 +56,7 @@ class Machine:
         self.workgroups, self.linear_workgroup = workgroups, linear_workgroup
         self.count = len(workgroups) * waves_per_workgroup
         fill = poison if poison is not None else 0
-        self.registers = RegisterFile(
-            kernel.vector_rows, self.count, fill, (kernel.program.abi.scratch_bytes + 3) // 4
-        )
+        self.registers = RegisterFile(kernel.vector_rows, self.count, fill, (kernel.program.abi.scratch_bytes + 3) // 4)
         self.lds = LdsMemory(len(workgroups), lds_bytes, fill, checks.race, checks.strict)
         self.workgroup_of = np.repeat(np.arange(len(workgroups)), waves_per_workgroup)
         self.wave_id = np.tile(np.arange(waves_per_workgroup), len(workgroups))

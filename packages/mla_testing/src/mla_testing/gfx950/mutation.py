@@ -25,6 +25,8 @@ MAX_JUMPS = 20_000  # a mutant that loops longer than this is stopped (and there
 
 @attrs.frozen
 class Mutant:
+    """One instruction replaced by another."""
+
     kind: str
     line: int  # of the assembly text
     before: str
@@ -38,6 +40,8 @@ class Mutant:
 
 @attrs.frozen
 class Outcome:
+    """What became of a mutant."""
+
     subject: str
     mutant: Mutant
     caught: str  # "" for a survivor, else the check or "output"
@@ -146,7 +150,9 @@ def _covered_wait(program: Program, here: int) -> str:
                 if counter in wanted and int(count) <= int(wanted[counter]) + issued[counter]:
                     wanted.pop(counter)
             if not wanted:
-                return f"`{item.text}` in line {item.line} retires the same operations before anything they fill is used"
+                return (
+                    f"`{item.text}` in line {item.line} retires the same operations before anything they fill is used"
+                )
         elif item.opcode.startswith(("buffer_", "global_", "flat_", "scratch_")) and "vmcnt" in issued:
             issued["vmcnt"] += 1
         elif item.opcode.startswith("ds_") and "lgkmcnt" in issued:

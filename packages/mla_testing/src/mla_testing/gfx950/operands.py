@@ -46,6 +46,8 @@ _INTEGER = re.compile(r"-?\d+|-?0x[0-9a-fA-F]+")
 
 @attrs.frozen
 class Register:
+    """A register operand: one register or a range."""
+
     vector: bool
     index: int  # row of the vector file (AGPRs from ACC_BASE) or SGPR number
     count: int  # dwords
@@ -134,7 +136,9 @@ def is_register_load(item: Instruction) -> bool:
         return True
     if item.opcode.startswith(("global_atomic", "flat_atomic")):
         return item.has("sc0")
-    memory = item.opcode.startswith(("buffer_load", "global_load", "flat_load", "scratch_load", "ds_read", "ds_bpermute"))
+    memory = item.opcode.startswith(
+        ("buffer_load", "global_load", "flat_load", "scratch_load", "ds_read", "ds_bpermute")
+    )
     return memory and not item.has("lds") and "_lds_" not in item.opcode
 
 

@@ -1,7 +1,7 @@
 """Run a few instructions on chosen register contents, without Triton: for unit tests and for trying things out.
 
-    >>> run("v_add_u32_e32 v2, v0, v1", v={0: 1, 1: 2}).v[2][0, 0]
-    3
+>>> run("v_add_u32_e32 v2, v0, v1", v={0: 1, 1: 2}).v[2][0, 0]
+3
 """
 
 from __future__ import annotations

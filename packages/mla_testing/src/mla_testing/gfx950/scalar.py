@@ -7,14 +7,13 @@ Source: AMD Instinct CDNA3/CDNA4 instruction set architecture guides, chapters "
 import numpy as np
 
 from .asm import Instruction
-from .hazards import Kind, Operation
-from .operands import EXEC, immediate, register, scalar_u32, scalar_u64, sgpr, signed_immediate
+from .operands import EXEC, scalar_u32, scalar_u64, sgpr
 from .registry import Executor, Labels, instruction
 
 U32, I32, U64, I64 = np.uint32, np.int32, np.uint64, np.int64
 
 
-def _i64(x: np.ndarray) -> np.ndarray:
+def sign_extended(x: np.ndarray) -> np.ndarray:
     """Sign-extend a 32-bit value."""
     return np.asarray(x).view(I32).astype(I64)
 
@@ -27,7 +26,7 @@ def _low(x: np.ndarray) -> np.ndarray:
     return np.asarray(x).astype(U64).astype(U32)
 
 
-def _overflows(x: np.ndarray) -> np.ndarray:
+def overflows(x: np.ndarray) -> np.ndarray:
     """Whether an exact int64 result does not fit int32."""
     return (x < -(2**31)) | (x >= 2**31)
 
@@ -59,19 +58,19 @@ def _subb_u32(a, b, scc):
 
 
 def _add_i32(a, b, scc):
-    return a + b, _overflows(_i64(a) + _i64(b))
+    return a + b, overflows(sign_extended(a) + sign_extended(b))
 
 
 def _sub_i32(a, b, scc):
-    return a - b, _overflows(_i64(a) - _i64(b))
+    return a - b, overflows(sign_extended(a) - sign_extended(b))
 
 
 def _min_i32(a, b, scc):
-    return np.where(_i64(a) < _i64(b), a, b), _i64(a) < _i64(b)
+    return np.where(sign_extended(a) < sign_extended(b), a, b), sign_extended(a) < sign_extended(b)
 
 
 def _max_i32(a, b, scc):
-    return np.where(_i64(a) > _i64(b), a, b), _i64(a) > _i64(b)
+    return np.where(sign_extended(a) > sign_extended(b), a, b), sign_extended(a) > sign_extended(b)
 
 
 def _shifted_add(shift: int):
@@ -107,7 +106,7 @@ def _logic(operate):
     return with_scc
 
 
-def _shift_amount(b):
+def shift_amount(b):
     return np.asarray(b) & U32(31)
 
 
@@ -124,7 +123,7 @@ SOP2_B32 = {
     "s_max_u32": lambda a, b, scc: (np.maximum(a, b), a > b),
     "s_mul_i32": lambda a, b, scc: (a * b, None),
     "s_mul_hi_u32": lambda a, b, scc: (_low((_u64(a) * _u64(b)) >> U64(32)), None),
-    "s_mul_hi_i32": lambda a, b, scc: (((_i64(a) * _i64(b)) >> 32).astype(U64).astype(U32), None),
+    "s_mul_hi_i32": lambda a, b, scc: (((sign_extended(a) * sign_extended(b)) >> 32).astype(U64).astype(U32), None),
     "s_lshl1_add_u32": _shifted_add(1),
     "s_lshl2_add_u32": _shifted_add(2),
     "s_lshl3_add_u32": _shifted_add(3),
@@ -137,16 +136,16 @@ SOP2_B32 = {
     "s_nand_b32": _logic(lambda a, b: ~(a & b)),
     "s_nor_b32": _logic(lambda a, b: ~(a | b)),
     "s_xnor_b32": _logic(lambda a, b: ~(a ^ b)),
-    "s_lshl_b32": _logic(lambda a, b: a << _shift_amount(b)),
-    "s_lshr_b32": _logic(lambda a, b: a >> _shift_amount(b)),
-    "s_ashr_i32": _logic(lambda a, b: (np.asarray(a).view(I32) >> _shift_amount(b).view(I32)).view(U32)),
+    "s_lshl_b32": _logic(lambda a, b: a << shift_amount(b)),
+    "s_lshr_b32": _logic(lambda a, b: a >> shift_amount(b)),
+    "s_ashr_i32": _logic(lambda a, b: (np.asarray(a).view(I32) >> shift_amount(b).view(I32)).view(U32)),
     "s_bfe_u32": _bfe_u32,
     "s_bfe_i32": _bfe_i32,
-    "s_bfm_b32": lambda a, b, scc: (((U32(1) << _shift_amount(a)) - U32(1)) << _shift_amount(b), None),
+    "s_bfm_b32": lambda a, b, scc: (((U32(1) << shift_amount(a)) - U32(1)) << shift_amount(b), None),
     "s_pack_ll_b32_b16": lambda a, b, scc: ((a & U32(0xFFFF)) | (b << U32(16)), None),
     "s_pack_lh_b32_b16": lambda a, b, scc: ((a & U32(0xFFFF)) | (b & U32(0xFFFF0000)), None),
     "s_pack_hh_b32_b16": lambda a, b, scc: ((a >> U32(16)) | (b & U32(0xFFFF0000)), None),
-    "s_absdiff_i32": lambda a, b, scc: (_low(np.abs(_i64(a) - _i64(b)).view(U64)), a != b),
+    "s_absdiff_i32": lambda a, b, scc: (_low(np.abs(sign_extended(a) - sign_extended(b)).view(U64)), a != b),
 }
 
 
@@ -219,7 +218,7 @@ def bfm_b64(item: Instruction, labels: Labels) -> Executor:
 # ------------------------------------------------------------------ one source
 
 
-def _reverse_bits(x: np.ndarray) -> np.ndarray:
+def reverse_bits(x: np.ndarray) -> np.ndarray:
     x = np.asarray(x, U32)
     for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
         x = ((x >> U32(shift)) & U32(mask)) | ((x & U32(mask)) << U32(shift))
@@ -251,8 +250,8 @@ def _count_ones(x: np.ndarray) -> np.ndarray:
 SOP1_B32 = {  # mnemonic -> (value, does it set SCC)
     "s_mov_b32": (lambda a: a, False),
     "s_not_b32": (lambda a: ~a, True),
-    "s_brev_b32": (_reverse_bits, False),
-    "s_abs_i32": (lambda a: np.abs(_i64(a)).astype(U64).astype(U32), True),
+    "s_brev_b32": (reverse_bits, False),
+    "s_abs_i32": (lambda a: np.abs(sign_extended(a)).astype(U64).astype(U32), True),
     "s_sext_i32_i8": (_sign_extend(8), False),
     "s_sext_i32_i16": (_sign_extend(16), False),
     "s_ff1_i32_b32": (_lowest_set_bit, False),
@@ -358,106 +357,5 @@ def saveexec(item: Instruction, labels: Labels) -> Executor:
         g.write_sgpr64(d, old)
         g.write_sgpr64(EXEC, new)
         g.scc[...] = new != 0
-
-    return execute
-
-
-# ------------------------------------------------------------------ comparisons
-
-_COMPARE = {
-    "eq": np.equal,
-    "lg": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-}
-
-
-@instruction(*(f"s_cmp_{c}_{t}" for c in _COMPARE for t in ("i32", "u32")), "s_cmp_eq_u64", "s_cmp_lg_u64")
-def compare(item: Instruction, labels: Labels) -> Executor:
-    _, _, condition, kind = item.opcode.split("_")
-    operate, source = _COMPARE[condition], scalar_u64 if kind == "u64" else scalar_u32
-    a, b = source(item.operands[0]), source(item.operands[1])
-
-    def execute(g):
-        x, y = a(g), b(g)
-        if kind == "i32":
-            x, y = x.view(I32), y.view(I32)
-        g.scc[...] = operate(x, y)
-
-    return execute
-
-
-@instruction(*(f"s_cmpk_{c}_{t}" for c in _COMPARE for t in ("i32", "u32")))
-def compare_constant(item: Instruction, labels: Labels) -> Executor:
-    """16-bit constant, sign-extended for i32 and zero-extended for u32."""
-    _, _, condition, kind = item.opcode.split("_")
-    operate, a = _COMPARE[condition], scalar_u32(item.operands[0])
-    if kind == "u32":
-        unsigned = U32(immediate(item.operands[1]) & 0xFFFF)
-        return lambda g: np.copyto(g.scc, operate(a(g), unsigned))
-    signed = _constant16(item.operands[1])
-    return lambda g: np.copyto(g.scc, operate(a(g).view(I32), signed))
-
-
-@instruction("s_bitcmp0_b32", "s_bitcmp1_b32")
-def bit_compare(item: Instruction, labels: Labels) -> Executor:
-    a, b = scalar_u32(item.operands[0]), scalar_u32(item.operands[1])
-    wanted = U32(item.opcode == "s_bitcmp1_b32")
-    return lambda g: np.copyto(g.scc, ((a(g) >> _shift_amount(b(g))) & U32(1)) == wanted)
-
-
-# ------------------------------------------------------------------ 16-bit constants
-
-
-def _constant16(text: str) -> np.int32:
-    """SIMM16 as a sign-extended int32."""
-    value = signed_immediate(text) & 0xFFFF
-    return I32(value - 0x10000 if value & 0x8000 else value)
-
-
-@instruction("s_movk_i32")
-def movk(item: Instruction, labels: Labels) -> Executor:
-    d, constant = sgpr(item.operands[0]), _constant16(item.operands[1]).view(U32)
-    return lambda g: g.write_sgpr(d, constant)
-
-
-@instruction("s_addk_i32", "s_addk_co_i32")
-def addk(item: Instruction, labels: Labels) -> Executor:
-    d, constant = sgpr(item.operands[0]), _constant16(item.operands[1]).astype(I64)
-
-    def execute(g):
-        total = _i64(g.s[d]) + constant
-        g.scc[...] = _overflows(total)
-        g.write_sgpr(d, total.view(U64).astype(U32))
-
-    return execute
-
-
-@instruction("s_mulk_i32")
-def mulk(item: Instruction, labels: Labels) -> Executor:
-    d, constant = sgpr(item.operands[0]), _constant16(item.operands[1]).view(U32)
-    return lambda g: g.write_sgpr(d, g.s[d] * constant)
-
-
-# ------------------------------------------------------------------ scalar memory
-
-
-@instruction(*(f"s_load_dword{n}" for n in ("", "x2", "x4", "x8", "x16")))
-def load(item: Instruction, labels: Labels) -> Executor:
-    destination = register(item.operands[0])
-    d, count = destination.index, destination.count
-    base, offset = scalar_u64(item.operands[1]), scalar_u32(item.operands[2])
-    extra = item.number("offset")
-    filled = destination.bits()
-
-    def execute(g):
-        address = np.broadcast_to((base(g) & ~U64(3)).astype(I64) + (np.asarray(offset(g)).astype(I64) + extra), g.count)
-        data = g.memory.load(address, 4 * count)
-        g.note_global_read(address, 4 * count, None)
-        g.s_file[d : d + count] = data.T
-        g.bytes_read += data.nbytes
-        g.issue(Operation(Kind.SMEM, g.step, filled))
 
     return execute

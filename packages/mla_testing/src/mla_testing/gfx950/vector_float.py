@@ -99,33 +99,6 @@ def frexp_exponent(item: Instruction, labels: Labels) -> Executor:
     return execute
 
 
-# v_cmp_class condition bits, in order: signalling NaN, quiet NaN, -inf, -normal, -denormal, -0, +0, +denormal, ...
-def _class_bits(bits: np.ndarray) -> np.ndarray:
-    magnitude, negative = bits & U32(0x7FFFFFFF), bits >> U32(31) == 1
-    nan = magnitude > 0x7F800000
-    quiet = nan & (bits >> U32(22) & U32(1) == 1)
-    kind = np.select(
-        [magnitude == 0x7F800000, magnitude >= 0x00800000, magnitude > 0],
-        [2, 3, 4],
-        default=5,
-    )
-    position = np.where(negative, kind, 11 - kind)
-    return np.where(nan, np.where(quiet, 1, 0), position).astype(U32)
-
-
-@instruction("v_cmp_class_f32")
-def compare_class(item: Instruction, labels: Labels) -> Executor:
-    from .operands import source_u32
-
-    d, a, mask = sgpr(item.operands[0]), source_f32(item.operands[1]), source_u32(item.operands[2])
-
-    def execute(g):
-        bits = np.ascontiguousarray(np.broadcast_to(a(g), (g.count, 64)), F32).view(U32)
-        g.write_mask(d, (mask(g) >> _class_bits(bits)) & U32(1) == 1)
-
-    return execute
-
-
 # ------------------------------------------------------------------ IEEE division
 
 

@@ -9,8 +9,7 @@ import struct
 import numpy as np
 
 from .asm import Instruction
-from .operands import Accessor, immediate, parse_register, source_f32, source_u32, strip_modifiers, vgpr
-from .operands import _INLINE_FLOAT
+from .operands import _INLINE_FLOAT, Accessor, immediate, parse_register, source_f32, source_u32, strip_modifiers, vgpr
 from .registry import Executor, Labels, instruction
 
 U16, U32, I16, F16, F32, F64 = np.uint16, np.uint32, np.int16, np.float16, np.float32, np.float64

@@ -3,10 +3,9 @@
 import numpy as np
 
 from .asm import Instruction
-from .formats import F32
-from .operands import parse_register, sgpr, source_i32, source_mask, source_u32, source_u64, strip_modifiers, vgpr
-from .operands import source_f32
+from .operands import sgpr, source_i32, source_mask, source_u32, source_u64, vgpr
 from .registry import Executor, Labels, instruction
+from .scalar import reverse_bits
 from .vector import elementwise_u32
 
 U32, I32, U64, I64 = np.uint32, np.int32, np.uint64, np.int64
@@ -43,13 +42,6 @@ def _perm(a, b, selector):
     return result
 
 
-def _reverse_bits(x):
-    x = np.asarray(x, U32)
-    for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
-        x = ((x >> U32(shift)) & U32(mask)) | ((x & U32(mask)) << U32(shift))
-    return (x >> U32(16)) | (x << U32(16))
-
-
 def _mul_hi_u32(a, b):
     return ((np.asarray(a).astype(U64) * np.asarray(b).astype(U64)) >> U64(32)).astype(U32)
 
@@ -76,7 +68,7 @@ UNSIGNED = {
     "v_accvgpr_read_b32": np.positive,
     "v_accvgpr_mov_b32": np.positive,
     "v_not_b32": np.invert,
-    "v_bfrev_b32": _reverse_bits,
+    "v_bfrev_b32": reverse_bits,
     "v_ffbl_b32": _first_set,
     "v_ffbh_u32": _leading_zeros,
     "v_add_u32": np.add,
@@ -220,109 +212,5 @@ def with_carry(item: Instruction, labels: Labels) -> Executor:
         total = exact(np.asarray(a(g)).astype(I64), np.asarray(b(g)).astype(I64), carried)
         g.write(d, total.astype(U32))
         g.write_mask(out, (total >> 32) != 0)
-
-    return execute
-
-
-# ------------------------------------------------------------------ select and compare
-
-
-@instruction("v_cndmask_b32")
-def select(item: Instruction, labels: Labels) -> Executor:
-    """D = mask ? S1 : S0. Float modifiers are allowed on both."""
-    d, mask = vgpr(item.operands[0]), source_mask(item.operands[3])
-    modified = any(strip_modifiers(text)[:2] != (False, False) for text in item.operands[1:3])
-    source = source_f32 if modified else source_u32
-    a, b = source(item.operands[1]), source(item.operands[2])
-    if modified:
-        return lambda g: g.write_f32(d, np.where(mask(g), b(g), a(g)))
-    return lambda g: g.write(d, np.where(mask(g), b(g), a(g)))
-
-
-_COMPARE = {
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    # Ordered and unordered float conditions.
-    "lg": lambda a, b: (a < b) | (a > b),
-    "neq": np.not_equal,
-    "nlt": lambda a, b: ~(a < b),
-    "nle": lambda a, b: ~(a <= b),
-    "ngt": lambda a, b: ~(a > b),
-    "nge": lambda a, b: ~(a >= b),
-    "nlg": lambda a, b: ~((a < b) | (a > b)),
-    "o": lambda a, b: ~(np.isnan(a) | np.isnan(b)),
-    "u": lambda a, b: np.isnan(a) | np.isnan(b),
-}
-_INTEGER_CONDITIONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_FLOAT_CONDITIONS = tuple(c for c in _COMPARE if c != "ne")
-
-
-def _half(text: str):
-    source = source_u32(text)
-    return lambda g: (np.asarray(source(g)) & U32(0xFFFF)).astype(np.uint16)
-
-
-def _signed_half(text: str):
-    source = _half(text)
-    return lambda g: source(g).view(np.int16)
-
-
-def _float_half(text: str):
-    negate, absolute, text = strip_modifiers(text)
-    if parse_register(text) is None:
-        from .vector_half import half_immediate
-
-        bits = np.uint16(half_immediate(text))
-        return lambda g: bits.view(np.float16).astype(F32)
-    source = _half(text)
-
-    def value(g):
-        x = source(g).view(np.float16).astype(F32)
-        x = np.abs(x) if absolute else x
-        return -x if negate else x
-
-    return value
-
-
-def _signed64(text: str):
-    source = source_u64(text)
-    return lambda g: np.asarray(source(g)).view(I64)
-
-
-_SOURCES = {
-    "f32": source_f32,
-    "i32": source_i32,
-    "u32": source_u32,
-    "u64": source_u64,
-    "i64": _signed64,
-    "u16": _half,
-    "i16": _signed_half,
-    "f16": _float_half,
-}
-_COMPARISONS = [f"{c}_{t}" for t in ("i16", "u16", "i32", "u32", "i64", "u64") for c in _INTEGER_CONDITIONS]
-_COMPARISONS += [f"{c}_{t}" for t in ("f16", "f32") for c in _FLOAT_CONDITIONS]
-
-
-@instruction(*(f"v_cmp_{c}" for c in _COMPARISONS), *(f"v_cmpx_{c}" for c in _COMPARISONS))
-def compare(item: Instruction, labels: Labels) -> Executor:
-    """Result mask into an SGPR pair (0 for inactive lanes); v_cmpx also writes EXEC."""
-    _, kind, condition, number = item.opcode.split("_")
-    operation, source = _COMPARE[condition], _SOURCES[number]
-    d = sgpr(item.operands[0])
-    a, b = source(item.operands[1]), source(item.operands[2])
-
-    def execute(g):
-        result = np.asarray(operation(a(g), b(g)))
-        if kind == "cmpx":
-            before = g.em
-            g.write_mask(126, result)
-            if d != 126:
-                g.write_mask(d, result if before is None else result & before)
-        else:
-            g.write_mask(d, result)
 
     return execute
