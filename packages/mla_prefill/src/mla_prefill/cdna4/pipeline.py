@@ -17,18 +17,9 @@ unmasked and without guards; the last few run masked and guarded, the very last 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from mla_core.gluon_compat import aggregate, wait_all_waves
+from mla_core.gluon_compat import wait_all_waves
 from mla_core.layouts.cdna4 import COPY_ELEMENTS as _COPY_ELEMENTS
-from mla_core.layouts.cdna4_flat import KEY_PADDING, VALUE_PADDING, flat_copy_layout, flat_shared_layout
-from mla_core.stages.online_softmax import (
-    ROW_MAX_START,
-    compute_decay,
-    compute_normalisation,
-    compute_probabilities,
-    compute_row_sum,
-    compute_scaled_row_max,
-)
-from mla_core.stages.row_mask import compute_visible_values
+from mla_core.stages.online_softmax import ROW_MAX_START, compute_normalisation
 from mla_core.stages.varlen import (
     TOP_LEVEL,
     compute_rank,
@@ -37,179 +28,13 @@ from mla_core.stages.varlen import (
     compute_turns,
     find_level,
 )
-from mla_prefill.cdna4.config import ROWS_PER_WAVE as _ROWS_PER_WAVE
-from mla_prefill.cdna4.config import STAGES as _STAGES
-from mla_prefill.problem import QK_NOPE_HEAD_DIM, QK_ROPE_HEAD_DIM, V_HEAD_DIM
+from mla_prefill.cdna4.ring import STAGES, make_ring
+from mla_prefill.cdna4.rows import NOPE, ROPE, V_DIM, compute_softmax, load_queries, scores_layout, store_rows
 
 cdna4 = gl.amd.cdna4
 async_copy = gl.amd.cdna4.async_copy
 
 COPY_ELEMENTS = gl.constexpr(_COPY_ELEMENTS)
-STAGES = gl.constexpr(_STAGES)
-NOPE = gl.constexpr(QK_NOPE_HEAD_DIM)
-ROPE = gl.constexpr(QK_ROPE_HEAD_DIM)
-V_DIM = gl.constexpr(V_HEAD_DIM)
-K_PADDING = gl.constexpr(KEY_PADDING)
-V_PADDING = gl.constexpr(VALUE_PADDING)
-ROWS = gl.constexpr(_ROWS_PER_WAVE)
-SIGN_BIT = gl.constexpr(-(2**31))
-INFINITY_BITS = gl.constexpr(0x7F800000)  # of fp32
-K_WIDTH = gl.constexpr(8)  # consecutive k elements a lane holds of Q and K: one 16-byte read
-P_WIDTH = gl.constexpr(4)  # of P and V: what a lane holds of S, so that P needs no exchange between lanes
-
-
-@gluon.constexpr_function
-def scores_layout(num_warps):
-    """Layout of S and O: the waves side by side along the queries; a lane has 4 consecutive columns of one row."""
-    return gl.amd.AMDMFMALayout(
-        version=4, instr_shape=[ROWS.value, ROWS.value, 16], transposed=True, warps_per_cta=[num_warps, 1]
-    )
-
-
-@gluon.constexpr_function
-def operand_layout(operand, num_warps, k_width):
-    """Left (0) or right (1) operand of a matrix product with that result layout."""
-    return gl.DotOperandLayout(operand, scores_layout(num_warps), k_width)
-
-
-@gluon.jit
-def issue_tile(
-    destination, base, TOKEN_STRIDE: gl.constexpr, columns: gl.constexpr, first, remaining, GUARD: gl.constexpr
-):
-    """Starts the copy of `[tokens, columns]` from `base + first` on to LDS, 16 bytes a lane.
-
-    GUARD: tokens from `remaining` on are not read (what LDS then holds is selected away when it is used).
-    """
-    tokens: gl.constexpr = destination.shape[0]
-    layout: gl.constexpr = flat_copy_layout(tokens, columns, gl.num_warps())
-    token = gl.arange(0, tokens, layout=gl.SliceLayout(1, layout))
-    column = gl.arange(0, columns, layout=gl.SliceLayout(0, layout))
-    offsets = token[:, None] * TOKEN_STRIDE + column[None, :] + first
-    if GUARD:
-        async_copy.buffer_load_to_shared(destination, base, offsets, mask=(token < remaining)[:, None])
-    else:
-        async_copy.buffer_load_to_shared(destination, base, offsets)
-
-
-@aggregate
-class KeyValueRing:
-    """The LDS of a workgroup: STAGES tiles of K (its two parts) and of V, used in turn."""
-
-    k_nope: gl.shared_memory_descriptor  # [STAGES, block_n, 128]
-    k_rope: gl.shared_memory_descriptor  # [STAGES, block_n, 64]
-    v: gl.shared_memory_descriptor  # [STAGES, block_n, 128]
-    K_STRIDE: gl.constexpr  # elements between tokens
-    V_STRIDE: gl.constexpr
-    BLOCK_N: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(self, k_nope, k_rope, v, K_STRIDE, V_STRIDE, BLOCK_N):
-        self.k_nope = k_nope
-        self.k_rope = k_rope
-        self.v = v
-        self.K_STRIDE = gl.constexpr(K_STRIDE)
-        self.V_STRIDE = gl.constexpr(V_STRIDE)
-        self.BLOCK_N = gl.constexpr(BLOCK_N)
-
-    @gluon.jit
-    def issue_keys(self, slot, base, remaining, GUARD: gl.constexpr):
-        """Starts the copy of the K tile at `base`, of which `remaining` tokens exist."""
-        issue_tile(self.k_nope.index(slot), base, self.K_STRIDE, NOPE, 0, remaining, GUARD)
-        issue_tile(self.k_rope.index(slot), base, self.K_STRIDE, ROPE, NOPE, remaining, GUARD)
-
-    @gluon.jit
-    def issue_values(self, slot, base, remaining, GUARD: gl.constexpr):
-        """Starts the copy of the V tile at `base`, of which `remaining` tokens exist."""
-        issue_tile(self.v.index(slot), base, self.V_STRIDE, V_DIM, 0, remaining, GUARD)
-
-    @gluon.jit
-    def compute_products(self, slot, q_nope, q_rope):
-        """S = Q K^T `[block_m, block_n]` fp32, not yet scaled."""
-        num_warps: gl.constexpr = gl.num_warps()
-        operand: gl.constexpr = operand_layout(1, num_warps, K_WIDTH)
-        k_nope = async_copy.load_shared_relaxed(self.k_nope.index(slot).permute([1, 0]), operand)
-        k_rope = async_copy.load_shared_relaxed(self.k_rope.index(slot).permute([1, 0]), operand)
-        zero = gl.zeros([q_nope.shape[0], self.BLOCK_N], gl.float32, scores_layout(num_warps))
-        return cdna4.mfma(q_rope, k_rope, cdna4.mfma(q_nope, k_nope, zero))
-
-    @gluon.jit
-    def clear_tail(self, slot, remaining):
-        """Zeroes the rows of a V tile from `remaining` on, whatever LDS holds there: 0 times NaN would be NaN.
-
-        Each lane clears what it copied, and all waves wait for each other.
-        """
-        layout: gl.constexpr = flat_copy_layout(self.BLOCK_N, V_DIM, gl.num_warps())
-        tile = self.v.index(slot)
-        token = gl.arange(0, self.BLOCK_N, layout=gl.SliceLayout(1, layout))
-        tile.store(compute_visible_values(tile.load(layout), token[:, None], remaining))
-        wait_all_waves()
-
-    @gluon.jit
-    def compute_output(self, slot, probabilities, output):
-        """O + P V."""
-        v = async_copy.load_shared_relaxed(self.v.index(slot), operand_layout(1, gl.num_warps(), P_WIDTH))
-        p = gl.convert_layout(probabilities.to(v.dtype), operand_layout(0, gl.num_warps(), P_WIDTH))
-        return cdna4.mfma(p, v, output)
-
-
-@gluon.jit
-def make_ring(dtype: gl.constexpr, K_STRIDE: gl.constexpr, V_STRIDE: gl.constexpr, BLOCK_N: gl.constexpr):
-    """Allocates the LDS."""
-    k_nope = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, NOPE], flat_shared_layout(BLOCK_N, NOPE, K_PADDING))
-    k_rope = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, ROPE], flat_shared_layout(BLOCK_N, ROPE, K_PADDING))
-    v = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, V_DIM], flat_shared_layout(BLOCK_N, V_DIM, V_PADDING))
-    return KeyValueRing(k_nope, k_rope, v, K_STRIDE, V_STRIDE, BLOCK_N)
-
-
-@gluon.jit
-def compute_capped_products(products, visible):
-    """`products [rows, keys]` where key < visible `[rows]`, else -inf, whatever they were (NaN too).
-
-    The sign of visible - 1 - key becomes that of an infinity, and the smaller of the two is taken (IEEE 754 minNum
-    ignores a NaN). A comparison instead would hold a mask of 64 lanes in scalar registers for each key of a lane, all at once.
-    """
-    key = gl.arange(0, products.shape[1], layout=gl.SliceLayout(0, products.type.layout))
-    sign = ((visible - 1)[:, None] - key[None, :]) & SIGN_BIT
-    cap = (sign | INFINITY_BITS).to(gl.float32, bitcast=True)
-    return gl.minimum(products, cap)
-
-
-@gluon.jit
-def compute_softmax(products, row_max, row_sum, output, scale_log2, visible, MASKED: gl.constexpr):
-    """Online softmax of one tile: (P, row_max, row_sum, output rescaled to the new row_max).
-
-    visible `[block_m]`: keys of this tile that each row sees, read where MASKED.
-    """
-    if MASKED:
-        products = compute_capped_products(products, visible)
-    new_max = compute_scaled_row_max(products, scale_log2, row_max)
-    decay = compute_decay(row_max, new_max)
-    probabilities = compute_probabilities(products * scale_log2, new_max)
-    row_sum = compute_row_sum(row_sum, decay, probabilities)
-    return probabilities, new_max, row_sum, output * decay[:, None]
-
-
-@gluon.jit
-def load_queries(base, token_stride, columns: gl.constexpr, first, rows, BLOCK_M: gl.constexpr, NEGATE: gl.constexpr):
-    """`[BLOCK_M, columns]` of Q from column `first` on, as left operand; rows from `rows` on are 0."""
-    operand: gl.constexpr = operand_layout(0, gl.num_warps(), K_WIDTH)
-    row = gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, operand))
-    column = gl.arange(0, columns, layout=gl.SliceLayout(0, operand))
-    offsets = row[:, None] * token_stride + column[None, :] + first
-    q = cdna4.buffer_load(base, offsets, mask=(row < rows)[:, None], other=0.0)
-    if NEGATE:
-        q = -q
-    return q
-
-
-@gluon.jit
-def store_rows(base, token_stride, output, rows):
-    """Stores the first `rows` rows of `[block_m, 128]`."""
-    layout: gl.constexpr = output.type.layout
-    row = gl.arange(0, output.shape[0], layout=gl.SliceLayout(1, layout))
-    column = gl.arange(0, output.shape[1], layout=gl.SliceLayout(0, layout))
-    offsets = row[:, None] * token_stride + column[None, :]
-    cdna4.buffer_store(output.to(base.dtype.element_ty), base, offsets, mask=(row < rows)[:, None])
 
 
 @gluon.jit
