@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
-from mla_core.dispatch import registry
+from mla_core.dispatch import Program, registry
+from mla_core.errors import ArgumentError, UnsupportedError
 from mla_core.program_cache import MISSING, ProgramCache, signature_key
 from mla_core.target import Target
 from mla_prefill.ops import traced
+from mla_prefill.plan import PrefillPlan
 from mla_prefill.problem import V_HEAD_DIM, check_outputs, validate
 
 _programs = ProgramCache()
@@ -36,6 +38,7 @@ def mla_prefill(
     lse_out: torch.Tensor | None = None,
     solution: str | None = None,
     config: Any = None,
+    plan: PrefillPlan | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Non-absorbed MLA attention over sequences of varying length, packed one behind the other.
 
@@ -58,6 +61,7 @@ def mla_prefill(
         lse_out: `[total_q, heads]` fp32, contiguous; only with `return_lse`.
         solution: name of a registered solution to use; None lets dispatch choose.
         config: a Config of that solution to use instead of its own choice.
+        plan: what `mla_prefill_plan` made for the same cu_seqlens and shapes, so that layers share it; None makes one.
 
     Returns:
         out, or (out, lse) with lse `[total_q, heads]` fp32. A row with no visible key has out 0 and lse -inf.
@@ -68,10 +72,13 @@ def mla_prefill(
 
     Raises:
         ArgumentError: an argument's type, shape, dtype, device or stride; names it, its value and what is allowed.
+            Also a plan that was made for other shapes or another solution.
         ConfigError: `config` is of another solution, or contradicts the problem.
         UnsupportedError: `solution` cannot serve this problem, and why.
     """
     if torch.compiler.is_compiling():
+        if plan is not None:
+            raise UnsupportedError("plan is given while tracing; allowed: None (or call it untraced)")
         return traced(
             q,
             k,
@@ -89,6 +96,7 @@ def mla_prefill(
             solution=solution,
             config=config,
         )
+    _check_plan_type(plan)
     key = signature_key(
         (q, k, v, cu_seqlens_q, cu_seqlens_kv, out, lse_out),
         (max_seqlen_q, max_seqlen_kv, softmax_scale, is_causal, logit_cap, return_lse, solution, config),
@@ -119,6 +127,82 @@ def mla_prefill(
         check_outputs(q, k, v, cu_seqlens_q, cu_seqlens_kv, out, lse_out)
     lse: Any = q.new_empty(q.shape[:2], dtype=torch.float32) if return_lse and lse_out is None else lse_out
     if program is not None:
+        planned = () if plan is None or plan.words is None else (plan,)
+        for given in planned:
+            _check_plan(program, given, q.device)
         with torch.cuda.device_of(q):  # Triton launches on the current device; no-op for CPU tensors
-            program.launch(q, k, v, cu_seqlens_q, cu_seqlens_kv, result, lse, softmax_scale)
+            program.launch(q, k, v, cu_seqlens_q, cu_seqlens_kv, result, lse, softmax_scale, *planned)
     return (result, lse) if return_lse else result
+
+
+def mla_prefill_plan(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_kv: torch.Tensor,
+    *,
+    max_seqlen_q: int,
+    max_seqlen_kv: int,
+    is_causal: bool = True,
+    return_lse: bool = False,
+    solution: str | None = None,
+    config: Any = None,
+    plan: PrefillPlan | None = None,
+) -> PrefillPlan:
+    """What every layer's `mla_prefill` of one prefill step needs to know of the lengths, made once.
+
+    The arguments are those of the calls that will use the plan; of the tensors only cu_seqlens_q and cu_seqlens_kv are
+    read, by a kernel on the current stream. The call never waits for the device. A plan serves one stream at a time.
+
+    Args:
+        plan: one to fill again, in place, for the same shapes and other lengths: a captured graph that holds it (whether
+            the filling is captured too or not) replays correctly. None allocates one.
+
+    Returns:
+        The plan; one without contents for a solution that plans nothing.
+
+    Raises:
+        ArgumentError: as `mla_prefill`; also a `plan` of other shapes or another solution.
+        ConfigError, UnsupportedError: as `mla_prefill`.
+    """
+    _check_plan_type(plan)
+    problem, _ = validate(
+        q,
+        k,
+        v,
+        cu_seqlens_q,
+        cu_seqlens_kv,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_kv=max_seqlen_kv,
+        softmax_scale=1.0,
+        is_causal=is_causal,
+        logit_cap=0.0,
+        return_lse=return_lse,
+        out=None,
+        lse_out=None,
+    )
+    program: Any = registry.program(problem, Target.current(q.device), solution=solution, config=config)
+    if problem.is_empty or not hasattr(program, "fill_plan"):
+        return PrefillPlan(key=())
+    if plan is None:
+        plan = program.make_plan(q.device)
+    _check_plan(program, plan, q.device)
+    with torch.cuda.device_of(q):
+        program.fill_plan(plan, cu_seqlens_q, cu_seqlens_kv)
+    return plan
+
+
+def _check_plan_type(plan: Any) -> None:
+    """Refuses what is no plan at all."""
+    if plan is not None and not isinstance(plan, PrefillPlan):
+        raise ArgumentError("plan", f"a {type(plan).__name__}", "None or what mla_prefill_plan returned")
+
+
+def _check_plan(program: Program, plan: PrefillPlan, device: torch.device) -> None:
+    """Refuses a plan that the program did not make and could not have made."""
+    if plan.words is not None and plan.words.device != device:
+        raise ArgumentError("plan.words.device", plan.words.device, f"{device}, the device of q")
+    expected = getattr(program, "plan_key", ())
+    if plan.key != expected:
+        raise ArgumentError("plan", plan.key, f"{expected}, what mla_prefill_plan makes for this call")

@@ -161,25 +161,35 @@ class WorkQueue:
         self.ring = ring
 
     @gluon.jit
+    def load_first(self):
+        """Producer: this CTA's first record. The first ones belong to the CTAs in order; nobody claims them."""
+        return self.load_fetch(gl.program_id(0), gl.load(self.table_ptr + RECORD_COUNT))
+
+    @gluon.jit
     def claim(self):
-        """Takes the next record that no CTA has, and returns its number. The first ones belong to the CTAs in order."""
-        return self.existing(gl.atomic_add(self.table_ptr + NEXT_RECORD, 1) + gl.num_programs(0))
+        """Producer: takes the next record that no CTA has.
+
+        There are as many claims as records, one for each that is worked on; the last one sets the counter back, so that
+        the table serves again.
+        """
+        claims = gl.atomic_add(self.table_ptr + NEXT_RECORD, 1)
+        count = gl.load(self.table_ptr + RECORD_COUNT)
+        if claims == count - 1:
+            gl.store(self.table_ptr + NEXT_RECORD, 0)
+        return self.load_fetch(gl.minimum(claims + gl.num_programs(0), count), count)
 
     @gluon.jit
-    def existing(self, record):
-        """The record, or the last one, which says that there is no more work."""
-        return gl.minimum(record, gl.load(self.table_ptr + RECORD_COUNT))
-
-    @gluon.jit
-    def load_fetch(self, record):
-        """Producer: what it needs of a record."""
+    def load_fetch(self, record, count):
+        """Producer: what it needs of a record; a negative head, which means no more work, from the `count`-th on."""
+        exists = record < count
         words = self.table_ptr + (record + 1) * WORDS
+        lane = gl.arange(0, WORDS, gl.BlockedLayout([1], [32], [1], [0]))
         return Fetch(
-            gl.load(words + gl.arange(0, WORDS, gl.BlockedLayout([1], [32], [1], [0]))),
+            gl.where(exists | (lane != HEAD), gl.load(words + lane), -1),
             gl.load(words + Q_ROW),
             gl.load(words + KV_ROW),
             gl.load(words + BLOCKS),
-            gl.load(words + HEAD),
+            gl.where(exists, gl.load(words + HEAD), -1),
         )
 
     @gluon.jit

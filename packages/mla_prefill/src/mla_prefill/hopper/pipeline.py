@@ -44,8 +44,7 @@ def produce(operands, queue, geo: gl.constexpr):
     The next tile is claimed shortly before this one's last block: CTAs that claim early drift over more heads, and
     their K and V no longer fit in L2 together.
     """
-    record = queue.existing(gl.program_id(0))
-    fetch = queue.load_fetch(record)
+    fetch = queue.load_first()
     queue.publish(0, fetch)
     item = 0
     block = 0
@@ -57,8 +56,7 @@ def produce(operands, queue, geo: gl.constexpr):
         operands.issue_k(block, row, k_column)
         operands.issue_q(item, block, fetch.q_row, fetch.head * geo.q_head_stride)
         if left < 3:
-            record = queue.claim()
-            fetch = queue.load_fetch(record)
+            fetch = queue.claim()
         while left > 1:
             left -= 1
             operands.issue_k(block + 1, row - BLOCK_N, k_column)
@@ -66,8 +64,7 @@ def produce(operands, queue, geo: gl.constexpr):
             block += 1
             row -= BLOCK_N
             if left == 2:
-                record = queue.claim()
-                fetch = queue.load_fetch(record)
+                fetch = queue.claim()
         operands.issue_v(block, row, v_column)
         block += 1
         item += 1

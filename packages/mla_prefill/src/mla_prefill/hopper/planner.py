@@ -8,7 +8,7 @@ first, and the shortest tiles of all sequences last, so that the CTAs end togeth
     | section 0: heads 0..7      | section 1: heads 8..15 | section 0 ...        | tiles of at most tail_blocks
     | last queries .. first ones | last queries .. first  |                      | blocks, longest first
 
-The table is int32 `[rows, 8]`: first the header (the next record to take, the number of records), then the records.
+The table is int32 `[rows, 8]`: first the header (claims so far, the number of records), then the records.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ KV_ROW = tl.constexpr(2)  # first row of the tile's last block in k and v
 BLOCKS = tl.constexpr(3)  # blocks of keys; 1 even where the tile sees no key, to write its empty rows
 LAST_VISIBLE = tl.constexpr(4)  # keys that the tile's last row sees
 FIRST_VISIBLE = tl.constexpr(5)  # keys that its first row sees; each later row sees one more if causal; may be < 0
-HEAD = tl.constexpr(6)  # query head; negative in the last record, which says that there is no more work
+HEAD = tl.constexpr(6)  # query head; what is passed on with a negative one says that there is no more work
 
 
 def table_shape(total_q: int, batch: int, heads: int, block_m: int) -> tuple[int, int]:
-    """Shape of the table: the header, as many records as any lengths of these totals can need, and the last one."""
+    """Shape of the table: the header, as many records as any lengths of these totals can need, and one that is never written."""
     return (total_q // block_m + batch) * heads + 2, WORDS.value
 
 
@@ -92,9 +92,7 @@ def order_tiles(
         short_before += tl.sum(tl.where(before, other_short, 0), 0)
     if (sequence == 0) & (tl.program_id(1) == 0):
         tl.store(table_ptr + NEXT_RECORD, 0)
-        count = (all_long + all_short) * HEADS
-        tl.store(table_ptr + RECORD_COUNT, count)
-        tl.store(table_ptr + (count + 1) * WORDS + HEAD, -1)
+        tl.store(table_ptr + RECORD_COUNT, (all_long + all_short) * HEADS)
 
     tiles = tl.cdiv(q_len, BLOCK_M)
     short = _short_tiles(q_len, kv_len, tail_blocks, IS_CAUSAL, BLOCK_M, BLOCK_N)

@@ -17,6 +17,7 @@ from mla_prefill.hopper.config import BLOCK_M, BLOCK_N, CONSUMERS, HopperPrefill
 from mla_prefill.hopper.geometry import Geometry, RowView
 from mla_prefill.hopper.pipeline import mla_prefill_hopper
 from mla_prefill.hopper.planner import plan_tiles, table_shape
+from mla_prefill.plan import PrefillPlan
 from mla_prefill.problem import QK_NOPE_HEAD_DIM, QK_ROPE_HEAD_DIM, V_HEAD_DIM, PrefillProblem
 
 RECORDS = 256
@@ -66,6 +67,23 @@ class HopperPrefillProgram:
             "RECORDS": RECORDS,
         }
 
+    @property
+    def plan_key(self) -> tuple[Any, ...]:
+        """What a plan depends on besides the lengths; equal keys mean that a plan may be shared."""
+        problem = self.problem
+        return ("hopper", problem.batch, self.table_shape, problem.heads, problem.kv_heads, problem.is_causal)
+
+    def make_plan(self, device: torch.device) -> PrefillPlan:
+        """An unfilled plan: its size depends on the batch and the tokens in all, not on the lengths."""
+        return PrefillPlan(key=self.plan_key, words=torch.empty(self.table_shape, dtype=torch.int32, device=device))
+
+    def fill_plan(self, plan: PrefillPlan, cu_seqlens_q: torch.Tensor, cu_seqlens_kv: torch.Tensor) -> None:
+        """Enqueues the planner, which fills `plan` in place."""
+        plan_tiles[self.plan_grid](
+            plan.words, cu_seqlens_q, cu_seqlens_kv, self.problem.batch, self.section_tokens, self.tail_blocks,
+            **self.plan_constants, num_warps=WARPS,
+        )  # fmt: skip
+
     def launch(
         self,
         q: torch.Tensor,
@@ -76,19 +94,22 @@ class HopperPrefillProgram:
         out: torch.Tensor,
         lse: torch.Tensor | None,
         softmax_scale: float,
+        plan: PrefillPlan | None = None,
     ) -> None:
-        """Writes out and, where given, lse, in rows that belong to a sequence. Never waits for the device."""
+        """Writes out and, where given, lse, in rows that belong to a sequence. Without a plan, makes one.
+
+        Never waits for the device. The main kernel waits for all earlier work of the stream by itself, and is launched
+        before that has ended (programmatic dependent launch).
+        """
+        if plan is None:
+            plan = self.make_plan(q.device)
+            self.fill_plan(plan, cu_seqlens_q, cu_seqlens_kv)
         scale_log2, negate = split_scale(softmax_scale)
-        table = torch.empty(self.table_shape, dtype=torch.int32, device=q.device)
-        plan_tiles[self.plan_grid](
-            table, cu_seqlens_q, cu_seqlens_kv, self.problem.batch, self.section_tokens, self.tail_blocks,
-            **self.plan_constants, num_warps=WARPS,
-        )  # fmt: skip
         tensors = {"q": q, "k": k, "v": v}
         described = [(self.views[name[0]], tensors[name[0]], box) for name, box in self.boxes.items()]
         mla_prefill_hopper[self.grid](
             *(describe(view, tensor, box) for view, tensor, box in described),
-            out, lse, table, scale_log2,
+            out, lse, plan.words, scale_log2,
             cfg=self.config, geo=attrs.evolve(self.geometry, negate=negate), num_warps=WARPS, launch_pdl=True,
         )  # fmt: skip
 
