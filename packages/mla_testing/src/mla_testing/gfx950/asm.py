@@ -184,6 +184,9 @@ def _parse_abi(asm: str, name: str) -> Abi:
     def directive(key: str) -> int:
         return int(directives.get(key, 0))
 
+    def enabled(axis: str) -> bool:
+        return bool(directive(f"system_sgpr_workgroup_id_{axis}"))
+
     offsets, position = {}, 0
     for key, dwords in USER_SGPRS:
         if directive(f"user_sgpr_{key}"):
@@ -200,7 +203,7 @@ def _parse_abi(asm: str, name: str) -> Abi:
     return Abi(
         sgpr_offsets=offsets,
         user_sgpr_count=directive("user_sgpr_count"),
-        workgroup_id_enabled=tuple(bool(directive(f"system_sgpr_workgroup_id_{axis}")) for axis in "xyz"),
+        workgroup_id_enabled=(enabled("x"), enabled("y"), enabled("z")),
         kernarg_size=directive("kernarg_size"),
         arguments=tuple(KernelArgument(int(offset), int(size), kind) for offset, size, kind in arguments),
         scratch_bytes=directive("private_segment_fixed_size"),

@@ -61,9 +61,9 @@ def _permutation(item: Instruction) -> tuple[np.ndarray, np.ndarray]:
             within = source(_IN_ROW, item.number(control))
             valid = (within >= 0) & (within < ROW)
             return _ROW_START + np.clip(within, 0, ROW - 1), valid
-    for control, source in _WAVE_CONTROLS.items():
+    for control, rotated in _WAVE_CONTROLS.items():
         if item.has(control):
-            lane = source(LANE)
+            lane = rotated(LANE)
             return np.clip(lane, 0, LANES - 1), (lane >= 0) & (lane < LANES)
     for control, lane in _FLAG_CONTROLS.items():
         if item.has(control):

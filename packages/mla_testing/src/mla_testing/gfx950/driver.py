@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from triton import knobs
@@ -9,6 +10,7 @@ from triton.backends.compiler import GPUTarget
 
 from mla_core.target import Target
 
+from .errors import EmulationError
 from .kernel import Kernel, load_cached
 from .launch import execute
 from .memory import Memory, Region
@@ -82,6 +84,10 @@ class _Utilities:
     def load_binary(self, name: str, binary: bytes, shared: int, device: object) -> tuple:
         """(module, function, registers, spills, max threads); raises for instructions the emulator lacks."""
         assembly, self.assembly = self.assembly, None
+        if assembly is None:
+            raise EmulationError(
+                f"Triton loads {name} without announcing it; is another driver's kernel launched here?"
+            )
         kernel = load_cached(assembly, name)
         function = _Function(kernel, assembly)
         return function, function, kernel.program.abi.vgpr_count, kernel.program.abi.vgpr_spills, MAX_THREADS
@@ -154,10 +160,10 @@ def _bind(session: Session, source, args: tuple) -> tuple[Memory, list[int | flo
     return memory, values
 
 
-def _flatten(signature: dict, args: tuple) -> Iterator[tuple[str, str, object]]:
+def _flatten(signature: dict, args: tuple) -> Iterator[tuple[str, str, Any]]:
     """(name, type, value) of every argument; tuples are passed by their elements."""
 
-    def walk(name: str, kind: object, value: object) -> Iterator[tuple[str, str, object]]:
+    def walk(name: str, kind: Any, value: Any) -> Iterator[tuple[str, str, Any]]:
         if isinstance(kind, tuple):
             for position, (inner, part) in enumerate(zip(kind, value, strict=True)):
                 yield from walk(f"{name}[{position}]", inner, part)

@@ -4,6 +4,7 @@ Every access goes through the race and in-flight shadow of :class:`~.lds_memory.
 """
 
 import re
+from typing import Any
 
 import numpy as np
 
@@ -128,7 +129,10 @@ def _transpose_maps(elements: int) -> tuple[np.ndarray, np.ndarray]:
     return source_lane, np.broadcast_to(column % elements, source_lane.shape)
 
 
-_TRANSPOSED = {"b16": (np.uint16, *_transpose_maps(4)), "b8": (np.uint8, *_transpose_maps(8))}
+_TRANSPOSED: dict[str, tuple[Any, np.ndarray, np.ndarray]] = {
+    "b16": (np.uint16, *_transpose_maps(4)),
+    "b8": (np.uint8, *_transpose_maps(8)),
+}
 
 
 @instruction("ds_read_b64_tr_b16", "ds_read_b64_tr_b8")
@@ -143,7 +147,7 @@ def read_transposed(item: Instruction, labels: Labels) -> Executor:
             g.fail("a transposing LDS read needs all lanes of a wave")
         access = _Access(g, address(g), offset, 8)
         if len(access.wave):
-            data = np.ascontiguousarray(access.read(g)).view(dtype).reshape(-1, 64, 8 // dtype().itemsize)
+            data = np.ascontiguousarray(access.read(g)).view(dtype).reshape(-1, 64, 8 // np.dtype(dtype).itemsize)
             columns = np.ascontiguousarray(data[:, lane, element]).view(U32)
             write_active(g, d, columns.reshape(-1, 2))
         g.bytes_lds += len(access.wave) * 8

@@ -9,6 +9,8 @@ Waves that write the *same value* to one place do not race: Triton lets redundan
 a dword have a second shadow per byte, since neighbours may belong to different waves.
 """
 
+from typing import Any
+
 import numpy as np
 
 from .errors import LdsRaceError, MisalignedAccessError, OutOfBoundsError, PendingAccessError
@@ -17,8 +19,8 @@ from .hazards import Footprint, LdsTouch
 STAMP_WAVES = 1024
 MANY = STAMP_WAVES - 1  # wave code: several waves
 IN_FLIGHT = 1 << 30
-_DTYPE = {4: np.uint32, 8: np.uint64, 16: np.complex128}
-_NARROW = {1: np.uint8, 2: np.uint16}
+_DTYPE: dict[int, Any] = {4: np.uint32, 8: np.uint64, 16: np.complex128}
+_NARROW: dict[int, Any] = {1: np.uint8, 2: np.uint16}
 
 
 class LdsMemory:
@@ -32,10 +34,10 @@ class LdsMemory:
         self.data = np.full(total, poison, np.uint32)
         self.writer = np.zeros(total, np.int32)
         self.reader = np.zeros(total, np.int32)
-        self._byte_writer: np.ndarray | None = None
-        self._data = {width: self.data.view(dtype) for width, dtype in _DTYPE.items()}
-        self._writer = {width: self.writer.view(dtype) for width, dtype in _DTYPE.items()}
-        self._reader = {width: self.reader.view(dtype) for width, dtype in _DTYPE.items()}
+        self._byte_writer = np.zeros(total * 4 if race else 0, np.int32)
+        self._data: dict[int, Any] = {width: self.data.view(dtype) for width, dtype in _DTYPE.items()}
+        self._writer: dict[int, Any] = {width: self.writer.view(dtype) for width, dtype in _DTYPE.items()}
+        self._reader: dict[int, Any] = {width: self.reader.view(dtype) for width, dtype in _DTYPE.items()}
 
     # ------------------------------------------------------------------ addresses
 
@@ -91,7 +93,7 @@ class LdsMemory:
             self._check_readers(index, width, stamp, interval)
         table[index] = value.view(table.dtype).reshape(index.shape)
         if step is not None and self.strict:
-            self._set(self._writer[width], index, np.int32(IN_FLIGHT + step), width)
+            self._set(self._writer[width], index, np.array([[IN_FLIGHT + step]], np.int32), width)
             return
         mine = np.where(other, interval + MANY, stamp) if shared else stamp
         now = self._set(self._writer[width], index, mine, width)
@@ -119,8 +121,6 @@ class LdsMemory:
             self._complain(flying, writer, column, "writes", "written")
         if self.race:
             self._check_readers(word, 4, column, interval)
-            if self._byte_writer is None:
-                self._byte_writer = np.zeros(len(self.data) * 4, np.int32)
             old = self._byte_writer[byte][:, None]
             clash = (old >= interval) & (old != column) & (table[place] != value)[:, None]
             if clash.any():

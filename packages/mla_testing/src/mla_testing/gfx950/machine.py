@@ -72,7 +72,7 @@ class Machine:
         self.spin_watch = SpinWatch(max_jumps)
         self.hits = np.zeros(len(kernel.steps), np.int64)  # executions per instruction
         self.bytes_read = self.bytes_written = self.bytes_lds = 0
-        self._groups: dict[tuple[int, int, int], WaveGroup] = {}
+        self._groups: dict[bytes, WaveGroup] = {}
 
     def stamps(self, waves: np.ndarray) -> np.ndarray:
         """int32 LDS stamps of waves in the current barrier interval of their workgroup."""

@@ -11,8 +11,6 @@ Instructions"; the tests derive the same maps from Triton's linear layouts):
 EXEC is ignored. Products are summed in float32 in an order of NumPy's choosing; the hardware's order is not modelled.
 """
 
-import re
-
 import numpy as np
 
 from .asm import Instruction
@@ -90,8 +88,8 @@ def _accumulate(text: str, count: int):
     ),
 )
 def mfma(item: Instruction, labels: Labels) -> Executor:
-    size, k, kinds = re.fullmatch(r"v_mfma_f32_(\d+)x\d+x(\d+)_(\w+?)(?:_1k)?", item.opcode).groups()
-    size, k = int(size), int(k)
+    _, _, _, shape, kinds = item.opcode.removesuffix("_1k").split("_", 4)
+    size, k = int(shape.split("x")[0]), int(shape.split("x")[2])
     kind_a, _, kind_b = kinds.partition("_")
     kind_b = kind_b or kind_a
     d, a, b = (vgpr(text) for text in item.operands[:3])

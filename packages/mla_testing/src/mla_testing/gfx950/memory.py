@@ -7,12 +7,15 @@ beyond 4 GiB work as long as the kernel touches little of them.
 
 import bisect
 import ctypes
+from typing import Any
 
 import numpy as np
 
 from .errors import MisalignedAccessError, OutOfBoundsError
 
-_BYTES_TO_VIEW = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+Views = dict[int, Any]  # element width in bytes -> the memory as elements of that width
+
+_BYTES_TO_VIEW: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
 class Region:
@@ -26,7 +29,7 @@ class Region:
         self.start = base & ~15  # 16-byte aligned, so that every view below is aligned
         length = (self.end - self.start + 15) & ~15
         self.raw = np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(self.start))
-        self.views = {width: self.raw.view(dtype) for width, dtype in _BYTES_TO_VIEW.items()}
+        self.views: Views = {width: self.raw.view(dtype) for width, dtype in _BYTES_TO_VIEW.items()}
         self._written: np.ndarray | None = None
 
     @property
@@ -75,13 +78,13 @@ class Memory:
         region = self.locate(low, high)
         if region is not None:
             return [(region, slice(None))]
-        parts = []
+        parts: list[tuple[Region, np.ndarray | slice]] = []
         owner = np.searchsorted(np.array(self._bases, np.int64), address, side="right") - 1
         for index in np.unique(owner):
             chosen = np.flatnonzero(owner == index)
             region = self.regions[index] if index >= 0 else None
             bad = chosen if region is None else chosen[address[chosen] + size > region.end]
-            if len(bad):
+            if region is None or len(bad):
                 raise OutOfBoundsError(self.describe(int(address[bad[0]]), size, len(bad)))
             parts.append((region, chosen))
         return parts
@@ -123,7 +126,7 @@ class Memory:
 KERNARG = "kernarg segment"
 
 
-def gather(views: dict[int, np.ndarray], offset: np.ndarray, size: int) -> np.ndarray:
+def gather(views: Views, offset: np.ndarray, size: int) -> np.ndarray:
     """``size`` bytes at each byte offset, with the widest element that the alignment permits."""
     width = _width(offset, size)
     if size < 4:
@@ -132,13 +135,14 @@ def gather(views: dict[int, np.ndarray], offset: np.ndarray, size: int) -> np.nd
         return (views[1][offset].astype(np.uint32) | (views[1][offset + 1].astype(np.uint32) << np.uint32(8)))[:, None]
     if width == size:
         return views[width][offset // width].view(np.uint32).reshape(len(offset), size // 4)
-    elements = views[width][offset[:, None] // width + np.arange(size // width)] if width >= 4 else None
-    if elements is None:
+    if width >= 4:
+        elements = views[width][offset[:, None] // width + np.arange(size // width)]
+    else:
         elements = views[1][offset[:, None] + np.arange(size)]
     return elements.view(np.uint32).reshape(len(offset), size // 4)
 
 
-def scatter(views: dict[int, np.ndarray], offset: np.ndarray, data: np.ndarray, size: int) -> None:
+def scatter(views: Views, offset: np.ndarray, data: np.ndarray, size: int) -> None:
     width = _width(offset, size)
     if size < 4:
         value = data[:, 0]

@@ -8,7 +8,7 @@ import functools
 import re
 import struct
 from collections.abc import Callable
-from typing import NewType
+from typing import Any, NewType
 
 import attrs
 import numpy as np
@@ -23,7 +23,7 @@ SGPR_FILE = 128
 VGPR_FILE = 512
 M32 = 0xFFFFFFFF
 
-Accessor = Callable[..., object]
+Accessor = Callable[..., Any]  # group -> array
 Registers = NewType("Registers", int)  # bit r: VGPR row r; bit 512 + s: SGPR s
 
 _SPECIAL = {

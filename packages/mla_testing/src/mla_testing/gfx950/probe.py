@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import attrs
 import numpy as np
 
-from .asm import Abi, Program, parse_instruction
+from .asm import Abi, Instruction, Program, parse_instruction
 from .checks import POISON, Checks
 from .instruction_set import decode
 from .kernel import Kernel, register_rows
@@ -161,7 +161,8 @@ def _bits(value: object) -> np.ndarray:
 
 
 def _program(text: str, scratch_bytes: int) -> Program:
-    instructions, labels = [], {}
+    instructions: list[Instruction] = []
+    labels: dict[str, int] = {}
     for number, line in enumerate(text.strip().split("\n"), 1):
         line = line.strip()
         if line.endswith(":"):

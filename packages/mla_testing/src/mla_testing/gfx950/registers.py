@@ -11,6 +11,8 @@ A group works on a view of those arrays where its waves are evenly spaced (all o
 and on a copy that is written back otherwise.
 """
 
+from typing import Any
+
 import numpy as np
 
 from .operands import ACC_BASE, EXEC, M32, SGPR_FILE, VGPR_FILE
@@ -47,9 +49,9 @@ class Group:
         self.s_file = file.scalar[:, self.key]
         self.scc = file.scc[self.key]
         self.scratch = file.scratch[:, self.key]
-        self.v: list[np.ndarray | None] = [None] * (VGPR_FILE + len(TEMPORARIES))
-        self.f: list[np.ndarray | None] = [None] * (VGPR_FILE + len(TEMPORARIES))
-        self.i: list[np.ndarray | None] = [None] * (VGPR_FILE + len(TEMPORARIES))
+        self.v: list[Any] = [None] * (VGPR_FILE + len(TEMPORARIES))
+        self.f: list[Any] = [None] * (VGPR_FILE + len(TEMPORARIES))
+        self.i: list[Any] = [None] * (VGPR_FILE + len(TEMPORARIES))
         floats, integers = self.vector.view(np.float32), self.vector.view(np.int32)
         for register, row in file.row_of.items():
             self.v[register] = self.vector[row]

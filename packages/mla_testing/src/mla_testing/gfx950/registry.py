@@ -7,6 +7,7 @@ builders with :func:`instruction`; :func:`decode` turns a program into steps and
 
 from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 import attrs
 
@@ -14,7 +15,7 @@ from .asm import Instruction, Program
 from .errors import UnknownInstructionError
 from .operands import Registers, used_registers
 
-Executor = Callable[..., object]
+Executor = Callable[..., Any]  # group -> None, or which waves branch
 Builder = Callable[["Instruction", "Labels"], Executor]
 Labels = dict[str, int]
 

@@ -21,6 +21,9 @@ class _Snapshot:
         self.state = [array.copy() for array in state]
         self.progress = progress
 
+    def equals(self, place: int, state: list[np.ndarray]) -> bool:
+        return self.place == place and all(np.array_equal(old, new) for old, new in zip(self.state, state, strict=True))
+
 
 class SpinWatch:
     """One per machine. A *watched* thing is a group of waves (by its wave slots) or a workgroup."""
@@ -43,11 +46,7 @@ class SpinWatch:
         if count < PATIENCE:
             return None
         snapshot = self._snapshots.get(watched)
-        same = (
-            snapshot is not None
-            and snapshot.place == place
-            and all(np.array_equal(old, new) for old, new in zip(snapshot.state, state, strict=True))
-        )
-        if same or count & (count - 1) == 0:
+        since = snapshot.progress if snapshot is not None and snapshot.equals(place, state) else None
+        if since is not None or count & (count - 1) == 0:
             self._snapshots[watched] = _Snapshot(place, state, progress)
-        return snapshot.progress if same else None
+        return since

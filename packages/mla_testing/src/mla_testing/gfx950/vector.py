@@ -52,9 +52,9 @@ def elementwise_u32(item: Instruction, operation: Operation, signed: bool = Fals
     sources = [source(text) for text in item.operands[1:]]
     rows = "i" if signed else "v"
     if item.has("clamp"):
-        operation = SATURATING.get(operation)
-        if operation is None or signed:
+        if signed or operation not in SATURATING:
             raise ValueError("clamp of this integer operation")
+        operation = SATURATING[operation]
     if has_dpp(item):
         return _with_dpp(item, d, sources, operation, rows, None)
     if isinstance(operation, np.ufunc):

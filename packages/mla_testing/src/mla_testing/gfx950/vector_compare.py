@@ -1,5 +1,8 @@
 """Vector comparisons, which write lane masks, and the select that reads one."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from .asm import Instruction
@@ -34,7 +37,7 @@ def select(item: Instruction, labels: Labels) -> Executor:
     return lambda g: g.write(d, np.where(mask(g), b(g), a(g)))
 
 
-_COMPARE = {
+_COMPARE: dict[str, Callable[..., Any]] = {
     "lt": np.less,
     "le": np.less_equal,
     "gt": np.greater,

@@ -4,6 +4,9 @@ Results are IEEE-rounded. The hardware's approximations (v_exp, v_log, v_rcp, v_
 correctly rounded or nearly correctly rounded values, and denormals are kept.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from .asm import Instruction
@@ -28,7 +31,7 @@ def _ldexp(a, b):
     return np.ldexp(a, np.clip(b, -400, 400))
 
 
-FLOAT = {
+FLOAT: dict[str, Callable[..., Any]] = {
     "v_add_f32": np.add,
     "v_sub_f32": np.subtract,
     "v_subrev_f32": lambda a, b: b - a,

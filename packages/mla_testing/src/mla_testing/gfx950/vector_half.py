@@ -5,6 +5,8 @@ op_sel and op_sel_hi pick the source half of the low and the high result.
 """
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +52,7 @@ def _fma(a, b, c):
     return (np.asarray(a, F64) * b + c).astype(F16)
 
 
-HALF = {
+HALF: dict[str, Callable[..., Any]] = {
     "v_add_f16": np.add,
     "v_sub_f16": np.subtract,
     "v_subrev_f16": lambda a, b: b - a,
@@ -83,7 +85,7 @@ def fmac_f16(item: Instruction, labels: Labels) -> Executor:
     return lambda g: g.write(d, _fma(a(g), b(g), c(g)).view(U16).astype(U32))
 
 
-PACKED_FLOAT = {
+PACKED_FLOAT: dict[str, Callable[..., Any]] = {
     "v_pk_add_f16": np.add,
     "v_pk_mul_f16": np.multiply,
     "v_pk_max_f16": np.fmax,
@@ -115,7 +117,7 @@ def _signed(source: Accessor, negate: int) -> Accessor:
     return (lambda g: -source(g)) if negate else source
 
 
-PACKED_INTEGER = {
+PACKED_INTEGER: dict[str, Callable[..., Any]] = {
     "v_pk_add_u16": lambda a, b: a + b,
     "v_pk_sub_u16": lambda a, b: a - b,
     "v_pk_sub_i16": lambda a, b: a - b,

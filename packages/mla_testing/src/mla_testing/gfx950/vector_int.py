@@ -1,5 +1,8 @@
 """Integer and bit vector instructions: VOP1/VOP2/VOP3 tables of operations on uint32 or int32 lanes."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from .asm import Instruction
@@ -62,7 +65,7 @@ def _leading_zeros(x):
     return np.where(x == 0, I32(-1), 31 - top).view(U32)
 
 
-UNSIGNED = {
+UNSIGNED: dict[str, Callable[..., Any]] = {
     "v_mov_b32": np.positive,
     "v_accvgpr_write_b32": np.positive,
     "v_accvgpr_read_b32": np.positive,
@@ -112,7 +115,7 @@ UNSIGNED = {
     "v_lshlrev_b16": lambda a, b: (b << (a & U32(15))) & U32(0xFFFF),
     "v_lshrrev_b16": lambda a, b: (b & U32(0xFFFF)) >> (a & U32(15)),
 }
-SIGNED = {
+SIGNED: dict[str, Callable[..., Any]] = {
     "v_ashrrev_i32": lambda a, b: b >> (a & I32(31)),
     "v_max_i32": np.maximum,
     "v_min_i32": np.minimum,

@@ -1,5 +1,8 @@
 """Packed single precision: two float32 lanes per instruction, in consecutive registers, with op_sel and neg."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from .asm import Instruction
@@ -7,7 +10,7 @@ from .operands import Accessor, immediate, parse_register, vgpr
 from .registry import Executor, Labels, instruction
 from .vector_float import fma
 
-PACKED = {"v_pk_mul_f32": np.multiply, "v_pk_add_f32": np.add, "v_pk_fma_f32": fma}
+PACKED: dict[str, Callable[..., Any]] = {"v_pk_mul_f32": np.multiply, "v_pk_add_f32": np.add, "v_pk_fma_f32": fma}
 
 
 def _half(text: str, high: int, negate: int) -> Accessor:

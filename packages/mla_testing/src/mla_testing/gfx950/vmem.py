@@ -30,8 +30,10 @@ TYPES = {
     "byte_d16_hi": (1, False, "high"),
     "short": (2, False, None),
 }
-LOADS = ("dword", "dwordx2", "dwordx3", "dwordx4", "ubyte", "sbyte", "ushort", "sshort")
-LOADS += ("ubyte_d16", "ubyte_d16_hi", "sbyte_d16", "sbyte_d16_hi", "short_d16", "short_d16_hi")
+LOADS = (
+    *("dword", "dwordx2", "dwordx3", "dwordx4", "ubyte", "sbyte", "ushort", "sshort"),
+    *("ubyte_d16", "ubyte_d16_hi", "sbyte_d16", "sbyte_d16_hi", "short_d16", "short_d16_hi"),
+)
 STORES = ("dword", "dwordx2", "dwordx3", "dwordx4", "byte", "byte_d16_hi", "short", "short_d16_hi")
 LDS_LOADS = ("dword", "dwordx3", "dwordx4", "ubyte", "sbyte", "ushort", "sshort")
 
