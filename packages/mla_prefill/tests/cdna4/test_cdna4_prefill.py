@@ -92,12 +92,13 @@ def far_rows(tokens: int, heads: int, columns: int, stride: int) -> torch.Tensor
     return view
 
 
-def test_tensors_beyond_two_gib() -> None:
-    """Every byte offset past token 268 needs more than 31 bits, in q, k, v and out."""
-    tokens, heads, stride = 300, 1, 4_000_000
+def test_tensors_beyond_four_gib() -> None:
+    """The second sequence starts past 2**31 elements of q, k, v and out: offsets of it fit in no 32 bits."""
+    start, tokens, heads, stride = 560, 600, 1, 4_000_000
+    assert start * stride > 2**31
     q, k = far_rows(tokens, heads, 192, stride), far_rows(tokens, heads, 192, stride)
     v, out = far_rows(tokens, heads, 128, stride), far_rows(tokens, heads, 128, stride)
-    starts = torch.tensor([0, 20, tokens], dtype=torch.int32)
+    starts = torch.tensor([530, start, tokens], dtype=torch.int32)
     with emulate(compute_units=COMPUTE_UNITS):
         _, lse = mla_prefill(
             q, k, v, starts, starts, max_seqlen_q=tokens, max_seqlen_kv=tokens, softmax_scale=0.1, return_lse=True,
