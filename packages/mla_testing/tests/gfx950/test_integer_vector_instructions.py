@@ -83,6 +83,11 @@ TWO = {
     "v_sub_u16": lambda a, b: (a - b) & M16,
     "v_mul_lo_u16": lambda a, b: (a * b) & M16,
     "v_lshlrev_b16": lambda a, b: (b << a % 16) & M16,
+    "v_max_u16": lambda a, b: max(a & M16, b & M16),
+    "v_min_u16": lambda a, b: min(a & M16, b & M16),
+    "v_max_i16": lambda a, b: max(s16(a), s16(b)) & M16,
+    "v_min_i16": lambda a, b: min(s16(a), s16(b)) & M16,
+    "v_ashrrev_i16": lambda a, b: s16(b) >> a % 16 & M16,
     "v_lshrrev_b16": lambda a, b: (b & M16) >> a % 16,
 }
 THREE = {
@@ -99,6 +104,8 @@ THREE = {
     "v_max3_i32": lambda a, b, c: max(s32(a), s32(b), s32(c)),
     "v_min3_i32": lambda a, b, c: min(s32(a), s32(b), s32(c)),
     "v_med3_i32": lambda a, b, c: sorted((s32(a), s32(b), s32(c)))[1],
+    "v_med3_u32": lambda a, b, c: sorted((a, b, c))[1],
+    "v_mad_u16": lambda a, b, c: (a * b + c) & M16,
     "v_mad_u32_u24": lambda a, b, c: (a & 0xFFFFFF) * (b & 0xFFFFFF) + c,
     "v_mad_i32_i24": lambda a, b, c: s24(a) * s24(b) + s32(c),
     "v_bfe_u32": lambda a, b, c: field(a, b % 32, c % 32),

@@ -8,7 +8,13 @@ from triton.experimental.gluon import language as gl
 
 from mla_testing.gfx950.probe import run
 
-TORCH = {"bf16": torch.bfloat16, "f16": torch.float16, "fp8": torch.float8_e4m3fn, "bf8": torch.float8_e5m2}
+TORCH = {
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "fp8": torch.float8_e4m3fn,
+    "bf8": torch.float8_e5m2,
+}
 SHAPES16 = ("16x16x32", "32x32x16", "16x16x16", "32x32x8")
 PLAIN = {f"v_mfma_f32_{s}_{t}": (s, t, t) for s in SHAPES16 for t in ("bf16", "f16")}
 PLAIN |= {f"v_mfma_f32_{s}_bf16_1k": (s, "bf16", "bf16") for s in ("16x16x16", "32x32x8")}
@@ -18,6 +24,7 @@ PLAIN |= {
     for a in ("fp8", "bf8")
     for b in ("fp8", "bf8")
 }
+PLAIN |= {"v_mfma_f32_16x16x4_f32": ("16x16x4", "f32", "f32"), "v_mfma_f32_32x32x2_f32": ("32x32x2", "f32", "f32")}
 SCALED = {"v_mfma_scale_f32_16x16x128_f8f6f4": (16, 128), "v_mfma_scale_f32_32x32x64_f8f6f4": (32, 64)}
 MNEMONICS = {*PLAIN, *SCALED, *(name.replace("_scale", "") for name in SCALED)}
 
@@ -55,8 +62,10 @@ def pack(elements, bits):
 def codes(values, kind):
     """Bit patterns of a torch tensor, rounded to a format."""
     rounded = values.to(TORCH[kind])
-    patterns = rounded.view(torch.int16 if rounded.element_size() == 2 else torch.uint8).numpy()
-    return patterns.astype(np.int64) & (0xFFFF if rounded.element_size() == 2 else 0xFF), rounded.double().numpy()
+    view, mask = {4: (torch.int32, 0xFFFFFFFF), 2: (torch.int16, 0xFFFF), 1: (torch.uint8, 0xFF)}[
+        rounded.element_size()
+    ]
+    return rounded.view(view).numpy().astype(np.int64) & mask, rounded.double().numpy()
 
 
 @pytest.mark.parametrize("mnemonic", PLAIN)
@@ -72,7 +81,7 @@ def test_product_through_triton_layouts(mnemonic):
     at_a = positions(gl.DotOperandLayout(0, layout, width), (m, k))
     at_b = positions(gl.DotOperandLayout(1, layout, width), (k, m))
     at_c = positions(layout, (m, m))
-    bits = {"bf16": 16, "f16": 16}.get(kind_a, 8)
+    bits = {"f32": 32, "bf16": 16, "f16": 16}.get(kind_a, 8)
     registers = {}
     for first, at, values in ((0, at_a, a_codes), (8, at_b, b_codes)):
         for i, row in enumerate(pack(values[at[..., 0], at[..., 1]], bits)):
@@ -80,12 +89,16 @@ def test_product_through_triton_layouts(mnemonic):
     count = width * bits // 32
     last = len(at_c) - 1
     accumulators = {i: c[at_c[i, :, 0], at_c[i, :, 1]] for i in range(last + 1)}
-    text = f"{mnemonic} a[16:{16 + last}], v[0:{count - 1}], v[8:{7 + count}], a[0:{last}]"
+    text = f"{mnemonic} a[16:{16 + last}], {span(0, count)}, {span(8, count)}, a[0:{last}]"
     result = run(text, v=registers, a=accumulators, exec_mask=1)  # EXEC does not matter
     expected = a @ b + c
     for i in range(last + 1):
         found = result.a.f32(16 + i)[0]
         np.testing.assert_allclose(found, expected[at_c[i, :, 0], at_c[i, :, 1]], rtol=0, atol=2e-5)
+
+
+def span(first, count):
+    return f"v{first}" if count == 1 else f"v[{first}:{first + count - 1}]"
 
 
 def test_product_in_place_with_a_constant_addend():

@@ -122,6 +122,7 @@ MNEMONICS |= {f"s_cmpk_{c}_{t}" for c in COMPARE for t in ("i32", "u32")}
 MNEMONICS |= {f"s_{name}_saveexec_b64" for name in SAVEEXEC}
 MNEMONICS |= {"s_bfe_u64", "s_bfm_b64", "s_mov_b64", "s_not_b64", "s_cselect_b32", "s_cselect_b64", "s_cmov_b32"}
 MNEMONICS |= {"s_ff1_i32_b64", "s_bcnt1_i32_b64", "s_bitcmp0_b32", "s_bitcmp1_b32", "s_movk_i32", "s_addk_i32"}
+MNEMONICS |= {"s_bfe_i64", "s_bitset0_b32", "s_bitset1_b32", "s_cmov_b64"}
 MNEMONICS |= {"s_addk_co_i32", "s_mulk_i32", "s_getreg_b32"}
 
 
@@ -176,6 +177,14 @@ def test_wide_bit_fields():
     assert run("s_bfm_b64 s[0:1], 8, 40").s[:2, 0].tolist() == [0, 0xFF00]
     result = run("s_bfe_u64 s[4:5], s[0:1], 0x100004", s={0: 0x76543210, 1: 0xFEDCBA98})  # width 16 at bit 4
     assert result.s[4:6, 0].tolist() == [0x4321, 0]
+    for constant, expected in (
+        (0x080000, 0x10),
+        (0x100018, 0xFFFFFFFFFFFF9876),
+        (0x400000, 0xFEDCBA9876543210),
+        (0, 0),
+    ):
+        result = run(f"s_bfe_i64 s[4:5], s[0:1], {constant:#x}", s={0: 0x76543210, 1: 0xFEDCBA98})
+        assert int(result.s[4, 0]) | int(result.s[5, 0]) << 32 == expected
 
 
 @pytest.mark.parametrize("mnemonic", SOP1)
@@ -209,6 +218,8 @@ def test_selects(scc):
     assert run("s_cselect_b32 m0, s0, 0x7fffffff", s={0: 5}, scc=scc).s[124, 0] == (5 if scc else 0x7FFFFFFF)
     wide = run("s_cselect_b64 s[4:5], s[0:1], -1", s={0: 1, 1: 2}, scc=scc)
     assert wide.s[4:6, 0].tolist() == ([1, 2] if scc else [M32, M32])
+    moved = run("s_cmov_b64 s[0:1], s[2:3]", s={0: 7, 1: 8, 2: 9, 3: 10}, scc=scc)
+    assert moved.s[:2, 0].tolist() == ([9, 10] if scc else [7, 8])
     assert run("s_cmov_b32 s0, s1", s={0: 7, 1: 8}, scc=scc).s[0, 0] == (8 if scc else 7)
 
 
@@ -242,6 +253,11 @@ def test_wide_comparisons():
 def test_bit_tests():
     assert run("s_bitcmp1_b32 s0, 3", s={0: [8, 7]}, waves=2).scc.tolist() == [True, False]
     assert run("s_bitcmp0_b32 s0, 35", s={0: [8, 7]}, waves=2).scc.tolist() == [False, True]  # bit 35 mod 32
+
+
+def test_single_bits():
+    assert run("s_bitset1_b32 s0, 35", s={0: 1}).s[0, 0] == 9
+    assert run("s_bitset0_b32 s0, s1", s={0: 0xFF, 1: 3}).s[0, 0] == 0xF7
 
 
 def test_constants_of_16_bits():

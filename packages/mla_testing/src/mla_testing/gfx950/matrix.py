@@ -18,7 +18,7 @@ from .formats import E2M1, E2M3, E3M2, E4M3, E5M2, F32, U32, e8m0_to_f32
 from .operands import immediate, parse_register, register, source_u32, vgpr
 from .registry import Executor, Labels, instruction
 
-_TYPES = {"bf16": 16, "f16": 16, "fp8": 8, "bf8": 8}
+_TYPES = {"f32": 32, "bf16": 16, "f16": 16, "fp8": 8, "bf8": 8}
 _TABLES = {"fp8": E4M3, "bf8": E5M2}
 
 
@@ -47,7 +47,10 @@ def operand_matrix(rows: np.ndarray, kind: str, dimension: int) -> np.ndarray:
     K is permuted (register, position in the register, lane group) in the same way for A and B, which a product
     cannot notice.
     """
-    values = (_unpack16 if _TYPES[kind] == 16 else _unpack8)(rows, kind)
+    if kind == "f32":
+        values = rows.view(F32)
+    else:
+        values = (_unpack16 if _TYPES[kind] == 16 else _unpack8)(rows, kind)
     waves = rows.shape[1]
     values = values.reshape(-1, waves, 64 // dimension, dimension)
     return values.transpose(1, 0, 2, 3).reshape(waves, -1, dimension)
@@ -78,6 +81,8 @@ def _accumulate(text: str, count: int):
         for kind in ("bf16", "f16")
         for shape in ("16x16x32", "32x32x16", "16x16x16", "32x32x8")
     ),
+    "v_mfma_f32_16x16x4_f32",
+    "v_mfma_f32_32x32x2_f32",
     "v_mfma_f32_16x16x16_bf16_1k",
     "v_mfma_f32_32x32x8_bf16_1k",
     *(

@@ -177,6 +177,13 @@ def _ashr_i64(a, b):
     return (np.asarray(a).view(I64) >> (_u64(b) & _SIX_BITS).view(I64)).view(U64)
 
 
+def _bfe_i64(a, b):
+    width = np.minimum((_u64(b) >> U64(16)) & U64(0x7F), U64(64))
+    unused = (U64(64) - width) & _SIX_BITS
+    extended = (((a >> (_u64(b) & _SIX_BITS)) << unused).view(I64) >> unused.view(I64)).view(U64)
+    return np.where(width == 0, U64(0), extended)
+
+
 SOP2_B64 = {
     "s_and_b64": lambda a, b: a & b,
     "s_or_b64": lambda a, b: a | b,
@@ -190,8 +197,9 @@ SOP2_B64 = {
     "s_lshr_b64": lambda a, b: a >> (_u64(b) & _SIX_BITS),
     "s_ashr_i64": _ashr_i64,
     "s_bfe_u64": _bfe_u64,
+    "s_bfe_i64": _bfe_i64,
 }
-_SHIFTS = ("s_lshl_b64", "s_lshr_b64", "s_ashr_i64", "s_bfe_u64")  # the amount is a 32-bit operand
+_SHIFTS = ("s_lshl_b64", "s_lshr_b64", "s_ashr_i64", "s_bfe_u64", "s_bfe_i64")  # the amount is a 32-bit operand
 
 
 @instruction(*SOP2_B64)
@@ -288,6 +296,18 @@ def sop1_b64_to_b32(item: Instruction, labels: Labels) -> Executor:
     return execute
 
 
+@instruction("s_bitset0_b32", "s_bitset1_b32")
+def bit_set(item: Instruction, labels: Labels) -> Executor:
+    """Clear or set one bit of D."""
+    d, position, value = sgpr(item.operands[0]), scalar_u32(item.operands[1]), item.opcode == "s_bitset1_b32"
+
+    def execute(g):
+        bit = U32(1) << shift_amount(position(g))
+        g.write_sgpr(d, g.s[d] | bit if value else g.s[d] & ~bit)
+
+    return execute
+
+
 @instruction("s_mov_b64")
 def mov_b64(item: Instruction, labels: Labels) -> Executor:
     d, a = sgpr(item.operands[0]), scalar_u64(item.operands[1])
@@ -316,6 +336,12 @@ def cselect_b32(item: Instruction, labels: Labels) -> Executor:
 def cselect_b64(item: Instruction, labels: Labels) -> Executor:
     d, a, b = sgpr(item.operands[0]), scalar_u64(item.operands[1]), scalar_u64(item.operands[2])
     return lambda g: g.write_sgpr64(d, np.where(g.scc, a(g), b(g)))
+
+
+@instruction("s_cmov_b64")
+def cmov_b64(item: Instruction, labels: Labels) -> Executor:
+    d, a = sgpr(item.operands[0]), scalar_u64(item.operands[1])
+    return lambda g: g.write_sgpr64(d, np.where(g.scc, a(g), g.read_sgpr64(d)))
 
 
 @instruction("s_cmov_b32")

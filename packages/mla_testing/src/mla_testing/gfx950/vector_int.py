@@ -65,6 +65,11 @@ def _leading_zeros(x):
     return np.where(x == 0, I32(-1), 31 - top).view(U32)
 
 
+def _low_signed(x):
+    """The low half, sign-extended."""
+    return (x << I32(16)) >> I32(16)
+
+
 UNSIGNED: dict[str, Callable[..., Any]] = {
     "v_mov_b32": np.positive,
     "v_accvgpr_write_b32": np.positive,
@@ -101,6 +106,7 @@ UNSIGNED: dict[str, Callable[..., Any]] = {
     "v_xad_u32": lambda a, b, c: (a ^ b) + c,
     "v_max3_u32": lambda a, b, c: np.maximum(np.maximum(a, b), c),
     "v_min3_u32": lambda a, b, c: np.minimum(np.minimum(a, b), c),
+    "v_med3_u32": lambda a, b, c: np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c)),
     "v_bfe_u32": _bfe_u32,
     "v_bfe_i32": _bfe_i32,
     "v_bfi_b32": lambda a, b, c: (a & b) | (~a & c),
@@ -113,10 +119,17 @@ UNSIGNED: dict[str, Callable[..., Any]] = {
     "v_sub_u16": lambda a, b: (a - b) & U32(0xFFFF),
     "v_mul_lo_u16": lambda a, b: (a * b) & U32(0xFFFF),
     "v_lshlrev_b16": lambda a, b: (b << (a & U32(15))) & U32(0xFFFF),
+    "v_mad_u16": lambda a, b, c: (a * b + c) & U32(0xFFFF),
+    "v_max_u16": lambda a, b: np.maximum(a & U32(0xFFFF), b & U32(0xFFFF)),
+    "v_min_u16": lambda a, b: np.minimum(a & U32(0xFFFF), b & U32(0xFFFF)),
     "v_lshrrev_b16": lambda a, b: (b & U32(0xFFFF)) >> (a & U32(15)),
 }
 SIGNED: dict[str, Callable[..., Any]] = {
     "v_ashrrev_i32": lambda a, b: b >> (a & I32(31)),
+    # 16-bit results zero the upper half of the register on gfx9.
+    "v_ashrrev_i16": lambda a, b: (_low_signed(b) >> (a & I32(15))) & I32(0xFFFF),
+    "v_max_i16": lambda a, b: np.maximum(_low_signed(a), _low_signed(b)) & I32(0xFFFF),
+    "v_min_i16": lambda a, b: np.minimum(_low_signed(a), _low_signed(b)) & I32(0xFFFF),
     "v_max_i32": np.maximum,
     "v_min_i32": np.minimum,
     "v_max3_i32": lambda a, b, c: np.maximum(np.maximum(a, b), c),
