@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-try:
-    from triton import aggregate  # 3.9
-except ImportError:
-    from triton.language.core import _aggregate as aggregate  # 3.6
+if TYPE_CHECKING:  # a class decorator that makes a constructor of the fields in order
+    from dataclasses import dataclass as aggregate
+else:
+    try:
+        from triton import aggregate  # 3.9
+    except ImportError:
+        from triton.language.core import _aggregate as aggregate  # 3.6
 
 __all__ = ["aggregate", "reinterpret", "wait_all_waves"]
 

@@ -92,9 +92,7 @@ def _add(a, b):
 
 
 @gluon.jit
-def find_item(
-    item, chunk, cache_seqlens, batch, max_tokens, step_tokens: gl.constexpr, layout: gl.constexpr
-):
+def find_item(item, chunk, cache_seqlens, batch, max_tokens, step_tokens: gl.constexpr, layout: gl.constexpr):
     """(request, number of its first item) of an item; request is `batch` where there are fewer items."""
     request = 0
     first_item = 0

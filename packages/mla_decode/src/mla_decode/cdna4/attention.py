@@ -91,7 +91,7 @@ def _load_query_columns(
     head = (row % geo.heads).to(gl.int64)
     base = q + request.to(gl.int64) * geo.q_stride_batch + first_column
     offsets = token * geo.q_stride_token + head * geo.q_stride_head + (group * 0 + column)
-    return gl.load(base + offsets, mask=(row < geo.rows) & (group + column >= 0), other=0.0)
+    return gl.load(base + offsets, mask=row < geo.rows, other=0.0)
 
 
 @gluon.jit

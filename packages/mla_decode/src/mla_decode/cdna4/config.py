@@ -48,7 +48,7 @@ _REGIMES = {
 
 
 @kernel_config
-class Cdna4DecodeConfig(KernelConfig):
+class CDNA4DecodeConfig(KernelConfig):
     """Config of the gfx950 decode kernel.
 
     Attributes:
@@ -66,6 +66,7 @@ class Cdna4DecodeConfig(KernelConfig):
 
     @property
     def shape(self) -> Regime:
+        """What the regime's name stands for."""
         return _REGIMES[self.regime]
 
     @property

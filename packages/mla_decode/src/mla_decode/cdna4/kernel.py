@@ -10,6 +10,7 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from mla_core.layouts.cdna4 import mfma_layout
 from mla_core.stages.row_mask import compute_visible_keys
 from mla_core.stages.split_plan import PLAN_LANES, compute_item_steps, compute_split_plan, compute_splits, find_item
 from mla_core.stages.uniform import keep_here, make_uniform
@@ -18,7 +19,6 @@ from mla_decode.cdna4.epilogue import compute_rows, store_result
 from mla_decode.cdna4.loops import attend_private_tiles, attend_shared_tiles
 from mla_decode.cdna4.paged_tile import Keys
 from mla_decode.cdna4.partials import store_item_range, store_partial
-from mla_core.layouts.cdna4 import mfma_layout
 
 
 @gluon.jit
@@ -92,9 +92,8 @@ def decode(
             if (item == first_item) & (first_row == 0):
                 store_item_range(scratch, request, first_item, splits)
             first_row = keep_here(first_row)
-            rows, row_lse = attend(
-                q, kv_cache, page_table + request.to(gl.int64) * page_table_stride, request, first_row, seqlen, begin, end, scale_log2, cfg, geo
-            )
+            table_row = page_table + request.to(gl.int64) * page_table_stride
+            rows, row_lse = attend(q, kv_cache, table_row, request, first_row, seqlen, begin, end, scale_log2, cfg, geo)
             first_row = keep_here(first_row)
             if splits == 1:
                 store_result(rows, row_lse, out, lse, request, first_row, geo)

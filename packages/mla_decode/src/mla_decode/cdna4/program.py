@@ -12,7 +12,7 @@ from mla_core.errors import ConfigError
 from mla_core.problem import MAX_INT32
 from mla_core.target import Target
 from mla_decode.cdna4 import schedule
-from mla_decode.cdna4.config import Cdna4DecodeConfig
+from mla_decode.cdna4.config import CDNA4DecodeConfig
 from mla_decode.cdna4.geometry import Geometry
 from mla_decode.cdna4.kernel import decode
 from mla_decode.cdna4.merge import MERGE_WARPS, merge
@@ -25,14 +25,14 @@ MAX_TOKENS = MAX_INT32 - 2**16
 """Longest sequence: leaves room for the kernel to round positions up to whole steps in 32 bits."""
 
 
-class Cdna4DecodeProgram:
+class CDNA4DecodeProgram:
     """Builds and launches the gfx950 decode kernel and, where sequences can be cut, the merge of partial results.
 
     Raises ConfigError where the Config contradicts the Problem: a page id that would serve tokens of another page, or
     32-bit offsets that would overflow.
     """
 
-    def __init__(self, problem: DecodeProblem, target: Target, config: Cdna4DecodeConfig) -> None:
+    def __init__(self, problem: DecodeProblem, target: Target, config: CDNA4DecodeConfig) -> None:
         widest = ("page_per_token", "page_per_wave", "page_per_tile")
         allowed = widest[: widest.index(schedule.choose_paging(problem.kv.page_size)) + 1]
         if config.paging not in allowed:
@@ -45,7 +45,9 @@ class Cdna4DecodeProgram:
         self.slots = schedule.slots(problem, target, config)
         self.items = schedule.scratch_items(problem, target, config)
         # See `partials`: the item ranges, rounded up to 16 bytes, then the partial rows.
-        self.scratch_elements = -(-2 * problem.batch // 4) * 4 + self.items * problem.rows * self.geometry.partial_stride
+        self.scratch_elements = (
+            -(-2 * problem.batch // 4) * 4 + self.items * problem.rows * self.geometry.partial_stride
+        )
         self.grid = (target.xcds, self.row_blocks, self.slots // target.xcds)
         self.merge_grid = (-(-problem.rows // ROWS_PER_MERGE), problem.batch)
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from mla_core.problem import ELEMENT_BYTES, MAX_INT32
 from mla_core.stages.split_bounds import max_items
 from mla_core.target import Target
-from mla_decode.cdna4.config import TILE_TOKENS, WAVE_TOKENS, Cdna4DecodeConfig
+from mla_decode.cdna4.config import TILE_TOKENS, WAVE_TOKENS, CDNA4DecodeConfig
 from mla_decode.problem import DecodeProblem
 
 
-def choose(problem: DecodeProblem, target: Target) -> Cdna4DecodeConfig:
+def choose(problem: DecodeProblem, target: Target) -> CDNA4DecodeConfig:
     """The default Config: the fewest rows that hold q_len x heads, at most 64, and the widest paging."""
     rows = problem.rows
     regime = "bh16bn64" if rows <= 16 else "bh32bn64" if rows <= 32 else "bh64bn64"
     paging = choose_paging(problem.kv.page_size)
     if paging == "page_per_tile" and not offsets_fit(problem, paging):
         paging = "page_per_token"  # rows of one page lie more than 2 GiB apart: each needs an address of its own anyway
-    return Cdna4DecodeConfig(regime=regime, paging=paging, within_2gb=offsets_fit(problem, paging))
+    return CDNA4DecodeConfig(regime=regime, paging=paging, within_2gb=offsets_fit(problem, paging))
 
 
 def choose_paging(page_size: int) -> str:
@@ -37,12 +37,12 @@ def offsets_fit(problem: DecodeProblem, paging: str) -> bool:
     return problem.kv.within_2gb
 
 
-def row_blocks(problem: DecodeProblem, config: Cdna4DecodeConfig) -> int:
+def row_blocks(problem: DecodeProblem, config: CDNA4DecodeConfig) -> int:
     """Workgroups that share the keys of one item."""
     return -(-problem.rows // config.rows)
 
 
-def slots(problem: DecodeProblem, target: Target, config: Cdna4DecodeConfig) -> int:
+def slots(problem: DecodeProblem, target: Target, config: CDNA4DecodeConfig) -> int:
     """Workgroups of one row block: one for each CU (LDS holds no second), a multiple of the dies, and no more than
     the page table could give work to."""
     most = max(target.compute_units // row_blocks(problem, config), 1)
@@ -50,12 +50,12 @@ def slots(problem: DecodeProblem, target: Target, config: Cdna4DecodeConfig) -> 
     return max(min(most, needed) // target.xcds, 1) * target.xcds
 
 
-def max_steps(problem: DecodeProblem, config: Cdna4DecodeConfig) -> int:
+def max_steps(problem: DecodeProblem, config: CDNA4DecodeConfig) -> int:
     """Steps of the longest sequence that a row of page_table can hold."""
     return max(-(-problem.max_kv_tokens // config.step_tokens), 1)
 
 
-def scratch_items(problem: DecodeProblem, target: Target, config: Cdna4DecodeConfig) -> int:
+def scratch_items(problem: DecodeProblem, target: Target, config: CDNA4DecodeConfig) -> int:
     """Items that partial results are kept for: none where no sequence can be cut."""
     steps = max_steps(problem, config)
     return 0 if steps == 1 else max_items(problem.batch, slots(problem, target, config), steps)

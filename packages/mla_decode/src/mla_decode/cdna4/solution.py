@@ -6,7 +6,7 @@ from mla_core import triton_support
 from mla_core.dispatch import YES, Program, Solution, Verdict, no
 from mla_core.problem import COPY_BYTES, ELEMENT_BYTES
 from mla_core.target import Target
-from mla_decode.cdna4.config import Cdna4DecodeConfig
+from mla_decode.cdna4.config import CDNA4DecodeConfig
 from mla_decode.cdna4.schedule import choose
 from mla_decode.problem import DecodeProblem
 
@@ -36,11 +36,11 @@ def supports(problem: DecodeProblem, target: Target) -> Verdict:
     return YES
 
 
-def build(problem: DecodeProblem, target: Target, config: Cdna4DecodeConfig) -> Program:
+def build(problem: DecodeProblem, target: Target, config: CDNA4DecodeConfig) -> Program:
     """The Program; imports Triton."""
-    from mla_decode.cdna4.program import Cdna4DecodeProgram
+    from mla_decode.cdna4.program import CDNA4DecodeProgram
 
-    return Cdna4DecodeProgram(problem, target, config)
+    return CDNA4DecodeProgram(problem, target, config)
 
 
 def samples(_target: Target) -> dict[str, DecodeProblem]:
@@ -60,7 +60,7 @@ SOLUTION = Solution(
     operation=DecodeProblem.operation,
     name="cdna4",
     priority=100,
-    config_type=Cdna4DecodeConfig,
+    config_type=CDNA4DecodeConfig,
     supports=supports,
     choose=choose,
     build=build,
