@@ -36,7 +36,10 @@ class GraphTimer:
 
     def median_us(self, work: Callable[[], Any]) -> float:
         """Median time of one replay of `work`, microseconds. `work` must be capturable: no wait for the device."""
-        graph = capture(work)
+        return self.replay_us(capture(work))
+
+    def replay_us(self, graph: torch.cuda.CUDAGraph) -> float:
+        """Median time of one replay of a captured graph, microseconds."""
         once = self._replay_ms(graph, 1)[0]
         replays = min(max(int(self.budget_ms / max(once, 1e-3)), self.least), self.most)
         return statistics.median(self._replay_ms(graph, replays)) * 1e3
