@@ -36,6 +36,9 @@ LINE_ELEMENTS = WARP_SIZE * COPY_ELEMENTS
 TRANSPOSE_ELEMENTS = 16
 """Columns that the 16 lanes of a transposed read (ds_read_b64_tr_b16) take from each of 4 tokens."""
 
+BANKS_ELEMENTS = 64 * 4 // ELEMENT_BYTES
+"""Elements that LDS delivers at once: all 64 banks of 4 bytes (AMD CDNA 4 ISA reference, LDS)."""
+
 
 @constexpr_function
 def _bits(extent: int, name: str) -> int:
@@ -65,14 +68,22 @@ def tile_offset_bases(groups: int, tokens: int, columns: int) -> list[list[int]]
 
 
 @constexpr_function
-def tile_shared_layout(groups: int, tokens: int, columns: int) -> gl.PaddedSharedLayout:
-    """LDS layout of a KV tile: lines of 1024 bytes, each followed by padding.
+def tile_shared_layout(groups: int, tokens: int, columns: int, value_columns: int = 0) -> gl.PaddedSharedLayout:
+    """LDS layout of a KV tile: lines of 1024 bytes with padding between them, so that reads meet no bank twice.
 
-    The padding is the 32 bytes of a row that a transposed read takes at once: eight consecutive lines then start at
-    eight different places of the 64 banks of 4 bytes, for transposed reads (V) and 16-byte reads (K) alike.
+    Args:
+        value_columns: columns that 32 lanes of a transposed read take of one token, the columns of the matrix
+            instruction; 0 for a part that is read by rows only.
+
+    A read by rows (K, 16 bytes a lane) takes sixteen consecutive tokens at once, a transposed one (V) `value_columns`
+    of as many tokens as fill the banks. Padding each line by what a transposed read takes of it puts those tokens side
+    by side; 16 bytes more behind each set of them put the next set's 16-byte pieces into the gaps.
     """
     bases = tile_offset_bases(groups, tokens, columns)
-    return gl.PaddedSharedLayout([[LINE_ELEMENTS, TRANSPOSE_ELEMENTS]], bases, [], [groups, tokens, columns])
+    padding = [[LINE_ELEMENTS, value_columns if value_columns else COPY_ELEMENTS]]
+    if value_columns:
+        padding.append([LINE_ELEMENTS * (BANKS_ELEMENTS // value_columns), COPY_ELEMENTS])
+    return gl.PaddedSharedLayout(padding, bases, [], [groups, tokens, columns])
 
 
 @constexpr_function

@@ -23,7 +23,7 @@ from mla_core.stages.online_softmax import (
 )
 from mla_core.stages.row_mask import compute_masked_scores, compute_visible_values
 from mla_core.stages.uniform import keep_in_lanes, keep_order
-from mla_decode.cdna4.paged_tile import TILE_TOKENS, async_copy, view_tile
+from mla_decode.cdna4.paged_tile import TILE_TOKENS, async_copy, view_latent, view_rope
 
 QK_WIDTH = gl.constexpr(8)
 """Consecutive columns of Q and K in a lane: one 16-byte LDS read."""
@@ -100,9 +100,9 @@ def load_keys_and_score(query, tile, cfg: gl.constexpr):
     mma: gl.constexpr = mfma_layout(cfg.mfma_rows, cfg.waves)
     layout: gl.constexpr = gl.DotOperandLayout(1, mma, k_width=QK_WIDTH)
     scores = gl.zeros([cfg.groups, cfg.rows, cfg.group_tokens], gl.float32, mma)
-    k = async_copy.load_shared_relaxed(view_tile(tile.latent, cfg.groups).permute([0, 2, 1]), layout)
+    k = async_copy.load_shared_relaxed(view_latent(tile, cfg).permute([0, 2, 1]), layout)
     scores = gl.amd.cdna4.mfma(query.latent, k, scores)
-    k = async_copy.load_shared_relaxed(view_tile(tile.rope, cfg.groups).permute([0, 2, 1]), layout)
+    k = async_copy.load_shared_relaxed(view_rope(tile, cfg).permute([0, 2, 1]), layout)
     return gl.amd.cdna4.mfma(query.rope, k, scores)
 
 
@@ -116,7 +116,7 @@ def load_values(tile, cfg: gl.constexpr):
 def _load_value_columns(tile, first: gl.constexpr, columns: gl.constexpr, cfg: gl.constexpr):
     mma: gl.constexpr = mfma_layout(cfg.mfma_rows, cfg.waves)
     layout: gl.constexpr = gl.DotOperandLayout(1, mma, k_width=PV_WIDTH)
-    part = view_tile(tile.latent, cfg.groups).slice(first, columns, dim=2)
+    part = view_latent(tile, cfg).slice(first, columns, dim=2)
     return async_copy.load_shared_relaxed(part, layout)
 
 

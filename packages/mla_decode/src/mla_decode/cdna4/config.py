@@ -41,7 +41,7 @@ class Regime:
 
 
 _REGIMES = {
-    "bh16bn64": Regime(rows=16, mfma_rows=16, waves=(4, 1, 1), step_tiles=2, scheduler="max-ilp"),
+    "bh16bn64": Regime(rows=16, mfma_rows=16, waves=(4, 1, 1), step_tiles=2, scheduler=""),
     "bh32bn64": Regime(rows=32, mfma_rows=16, waves=(1, 2, 2), step_tiles=1, scheduler="max-ilp"),
     "bh64bn64": Regime(rows=64, mfma_rows=32, waves=(1, 2, 2), step_tiles=1, scheduler=""),
 }

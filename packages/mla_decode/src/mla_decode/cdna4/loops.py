@@ -42,8 +42,8 @@ from mla_decode.cdna4.paged_tile import allocate_stages, async_copy, issue_tile,
 def attend_private_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.constexpr, geo: gl.constexpr):
     """Softmax state after the steps [begin, end). Every row sees all keys of the steps below unmasked_end < end."""
     dtype: gl.constexpr = keys.kv_cache.dtype.element_ty
-    a = allocate_stages(dtype, 1, geo)
-    b = allocate_stages(dtype, 1, geo)
+    a = allocate_stages(dtype, 1, cfg, geo)
+    b = allocate_stages(dtype, 1, cfg, geo)
     origin = keep_here(0)
     ids_a = load_page_ids(keys, 2 * begin, cfg, geo)
     ids_b = load_page_ids(keys, 2 * begin + 1, cfg, geo)
@@ -87,7 +87,7 @@ def attend_private_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.c
 def attend_shared_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.constexpr, geo: gl.constexpr):
     """As `attend_private_tiles`, for one token group."""
     dtype: gl.constexpr = keys.kv_cache.dtype.element_ty
-    stages = allocate_stages(dtype, 2, geo)
+    stages = allocate_stages(dtype, 2, cfg, geo)
     origin = keep_here(0)
     issue_tile(stages.at(origin), load_page_ids(keys, begin, cfg, geo), keys, begin, cfg, geo)
     ids = load_page_ids(keys, begin + 1, cfg, geo)

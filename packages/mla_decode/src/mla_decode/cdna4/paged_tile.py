@@ -77,25 +77,38 @@ class PageIds:
 
 
 @gluon.jit
-def allocate_stages(dtype: gl.constexpr, stages: gl.constexpr, geo: gl.constexpr):
+def allocate_stages(dtype: gl.constexpr, stages: gl.constexpr, cfg: gl.constexpr, geo: gl.constexpr):
     """Uninitialised tiles."""
-    return KVStages(_allocate(dtype, stages, geo.kv_lora_rank), _allocate(dtype, stages, geo.qk_rope_head_dim))
+    return KVStages(
+        _allocate(dtype, stages, geo.kv_lora_rank, cfg.mfma_rows), _allocate(dtype, stages, geo.qk_rope_head_dim, 0)
+    )
 
 
 @gluon.jit
-def _allocate(dtype: gl.constexpr, stages: gl.constexpr, columns: gl.constexpr):
-    layout: gl.constexpr = tile_shared_layout(COPY_WAVES, WAVE_TOKENS, columns)
+def _allocate(dtype: gl.constexpr, stages: gl.constexpr, columns: gl.constexpr, value_columns: gl.constexpr):
+    layout: gl.constexpr = tile_shared_layout(COPY_WAVES, WAVE_TOKENS, columns, value_columns)
     return gl.allocate_shared_memory(dtype, [stages, COPY_WAVES, WAVE_TOKENS, columns], layout)
 
 
 @gluon.jit
-def view_tile(part, groups: gl.constexpr):
-    """The latent or rope part of a tile as `[groups, 64 / groups, columns]`: the same bytes, tokens in order."""
+def view_latent(tile, cfg: gl.constexpr):
+    """The latent part of a tile as `[groups, 64 / groups, columns]`: the same bytes, tokens in order."""
+    return _view_part(tile.latent, cfg.groups, cfg.mfma_rows)
+
+
+@gluon.jit
+def view_rope(tile, cfg: gl.constexpr):
+    """The RoPE part of a tile as `[groups, 64 / groups, columns]`: the same bytes, tokens in order."""
+    return _view_part(tile.rope, cfg.groups, 0)
+
+
+@gluon.jit
+def _view_part(part, groups: gl.constexpr, value_columns: gl.constexpr):
     if groups == COPY_WAVES:
         return part
     else:
         shape: gl.constexpr = [groups, TILE_TOKENS // groups, part.shape[2]]
-        layout: gl.constexpr = tile_shared_layout(shape[0], shape[1], shape[2])
+        layout: gl.constexpr = tile_shared_layout(shape[0], shape[1], shape[2], value_columns)
         return reinterpret(part, part.dtype, shape, layout)
 
 
