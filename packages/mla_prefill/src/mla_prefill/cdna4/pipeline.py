@@ -17,7 +17,7 @@ unmasked and without guards; the last few run masked and guarded, the very last 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from mla_core.gluon_compat import wait_all_waves
+from mla_core.gluon_compat import aggregate, wait_all_waves
 from mla_core.layouts.cdna4 import COPY_ELEMENTS as _COPY_ELEMENTS
 from mla_core.stages.online_softmax import ROW_MAX_START, compute_normalisation
 from mla_core.stages.varlen import (
@@ -37,43 +37,66 @@ async_copy = gl.amd.cdna4.async_copy
 COPY_ELEMENTS = gl.constexpr(_COPY_ELEMENTS)
 
 
-@gluon.jit
-def attend(
-    ring,
-    here,
-    ahead,
-    free,
-    q_nope,
-    q_rope,
-    k_base,
-    v_base,
-    kv_len,
-    first_visible,
-    steps,
-    scale_log2,
-    IS_CAUSAL: gl.constexpr,
-):
-    """All keys of one query tile: (output, row_max, row_sum), not yet normalised.
+@aggregate
+class Progress:
+    """Where a query tile's walk over its keys is.
 
-    first_visible: keys that row 0 sees; with IS_CAUSAL each later row sees one more, up to kv_len. May be negative.
-    steps: tiles of keys to walk, at least 1; tokens from kv_len on are never read.
+    s: scores of the next tile, not yet scaled. row_max, row_sum, output: of the tiles before it. k_base, v_base: the
+    tiles that are copied next.
     """
-    BLOCK_M: gl.constexpr = q_nope.shape[0]
+
+    s: gl.tensor
+    row_max: gl.tensor
+    row_sum: gl.tensor
+    output: gl.tensor
+    k_base: gl.tensor
+    v_base: gl.tensor
+
+    @gluon.constexpr_function
+    def __init__(self, s, row_max, row_sum, output, k_base, v_base):
+        self.s = s
+        self.row_max = row_max
+        self.row_sum = row_sum
+        self.output = output
+        self.k_base = k_base
+        self.v_base = v_base
+
+
+@aggregate
+class Tile:
+    """A query tile: its operands, and which keys its rows see."""
+
+    q_nope: gl.tensor
+    q_rope: gl.tensor
+    visible: gl.tensor  # [block_m], keys that each row sees, counted from the first one
+    kv_len: gl.tensor
+    scale_log2: gl.tensor
+
+    @gluon.constexpr_function
+    def __init__(self, q_nope, q_rope, visible, kv_len, scale_log2):
+        self.q_nope = q_nope
+        self.q_rope = q_rope
+        self.visible = visible
+        self.kv_len = kv_len
+        self.scale_log2 = scale_log2
+
+
+@gluon.jit
+def start(ring, here, ahead, free, tile, k_base, v_base):
+    """Copies of the first three tiles of K and two of V on their way; scores of the first one."""
+    BLOCK_M: gl.constexpr = tile.q_nope.shape[0]
     BLOCK_N: gl.constexpr = ring.BLOCK_N
     layout: gl.constexpr = scores_layout(gl.num_warps())
-    row = gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, layout))
-    visible = gl.minimum(first_visible + row, kv_len) if IS_CAUSAL else row * 0 + kv_len
-
-    ring.issue_keys(here, k_base, kv_len, True)
+    ring.issue_keys(here, k_base, tile.kv_len, True)
     async_copy.commit_group()
     k_base += BLOCK_N * ring.K_STRIDE
-    ring.issue_keys(ahead, k_base, kv_len - BLOCK_N, True)
-    ring.issue_values(here, v_base, kv_len, True)
+    ring.issue_keys(ahead, k_base, tile.kv_len - BLOCK_N, True)
+    ring.issue_values(here, v_base, tile.kv_len, True)
     async_copy.commit_group()
     k_base += BLOCK_N * ring.K_STRIDE
     v_base += BLOCK_N * ring.V_STRIDE
-    ring.issue_keys(free, k_base, kv_len - 2 * BLOCK_N, True)
-    ring.issue_values(ahead, v_base, kv_len - BLOCK_N, True)
+    ring.issue_keys(free, k_base, tile.kv_len - 2 * BLOCK_N, True)
+    ring.issue_values(ahead, v_base, tile.kv_len - BLOCK_N, True)
     async_copy.commit_group()
     k_base += BLOCK_N * ring.K_STRIDE
     v_base += BLOCK_N * ring.V_STRIDE
@@ -81,64 +104,71 @@ def attend(
     row_sum = gl.full([BLOCK_M], 0.0, gl.float32, gl.SliceLayout(1, layout))
     output = gl.zeros([BLOCK_M, V_DIM], gl.float32, layout)
     async_copy.wait_group(STAGES - 1)
-    s = ring.compute_products(here, q_nope, q_rope)
+    s = ring.compute_products(here, tile.q_nope, tile.q_rope)
+    return Progress(s, row_max, row_sum, output, k_base, v_base)
 
+
+@gluon.jit
+def step(ring, here, ahead, free, tile, at, t, MASKED: gl.constexpr):
+    """Step t: scores of tile t + 1, softmax and output of tile t, copies of K(t + 3) and V(t + 2).
+
+    `here`, `ahead` and `free` are the slots of tiles t, t + 1 and t + 2. t is used where MASKED only.
+    """
+    BLOCK_N: gl.constexpr = ring.BLOCK_N
+    async_copy.wait_group(1)
+    ring.issue_keys(here, at.k_base, tile.kv_len - (t + 3) * BLOCK_N, MASKED)
+    ring.issue_values(free, at.v_base, tile.kv_len - (t + 2) * BLOCK_N, MASKED)
+    async_copy.commit_group()
+    s_next = ring.compute_products(ahead, tile.q_nope, tile.q_rope)
+    p, row_max, row_sum, output = compute_softmax(
+        at.s, at.row_max, at.row_sum, at.output, tile.scale_log2, tile.visible - t * BLOCK_N, MASKED
+    )
+    output = ring.compute_output(here, p, output)
+    return Progress(
+        s_next, row_max, row_sum, output, at.k_base + BLOCK_N * ring.K_STRIDE, at.v_base + BLOCK_N * ring.V_STRIDE
+    )
+
+
+@gluon.jit
+def finish(ring, here, tile, at, done):
+    """The last tile, whose copies have all been issued: (output, row_max, row_sum), not yet normalised."""
+    async_copy.wait_group(0)
+    if tile.kv_len - done < ring.BLOCK_N:
+        ring.clear_tail(here, tile.kv_len - done)
+    p, row_max, row_sum, output = compute_softmax(
+        at.s, at.row_max, at.row_sum, at.output, tile.scale_log2, tile.visible - done, True
+    )
+    return ring.compute_output(here, p, output), row_max, row_sum
+
+
+@gluon.jit
+def attend(ring, here, ahead, free, tile, k_base, v_base, first_visible, steps):
+    """All keys of one query tile: (next slots, output, row_max, row_sum), not yet normalised.
+
+    first_visible: keys that row 0 sees, the fewest of all rows; may be negative. steps: tiles of keys to walk, at least
+    1; tokens from kv_len on are never read.
+    """
+    BLOCK_N: gl.constexpr = ring.BLOCK_N
     # Steps whose own tile is visible to every row and whose copies are of whole tiles.
-    whole = gl.minimum(gl.maximum(first_visible, 0), kv_len) // BLOCK_N
-    steady = gl.maximum(gl.minimum(gl.minimum(whole, kv_len // BLOCK_N - STAGES), steps - 1), 0)
+    whole = gl.minimum(gl.maximum(first_visible, 0), tile.kv_len) // BLOCK_N
+    steady = gl.maximum(gl.minimum(gl.minimum(whole, tile.kv_len // BLOCK_N - STAGES), steps - 1), 0)
+
+    at = start(ring, here, ahead, free, tile, k_base, v_base)
     left = steady
     while left > 0:
-        # Two steps a turn, with a branch between: s and s_next change places without being copied.
-        s, k_base, v_base, row_max, row_sum, output = step(
-            ring, here, ahead, free, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible, 0,
-            scale_log2, False,
-        )  # fmt: skip
+        # Two steps a turn, with a branch between: the scores of this step and the next change places without a copy.
+        at = step(ring, here, ahead, free, tile, at, 0, False)
         if left > 1:
-            s, k_base, v_base, row_max, row_sum, output = step(
-                ring, ahead, free, here, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible,
-                0, scale_log2, False,
-            )  # fmt: skip
+            at = step(ring, ahead, free, here, tile, at, 0, False)
         here, ahead, free = free, here, ahead
         left -= 2
     if left < 0:  # the last turn had one step only
         here, ahead, free = free, here, ahead
     for t in range(steady, steps - 1):
-        s, k_base, v_base, row_max, row_sum, output = step(
-            ring, here, ahead, free, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible, t,
-            scale_log2, True,
-        )  # fmt: skip
+        at = step(ring, here, ahead, free, tile, at, t, True)
         here, ahead, free = ahead, free, here
-    async_copy.wait_group(0)
-    done = (steps - 1) * BLOCK_N
-    if kv_len - done < BLOCK_N:
-        ring.clear_tail(here, kv_len - done)
-    p, row_max, row_sum, output = compute_softmax(s, row_max, row_sum, output, scale_log2, visible - done, True)
-    output = ring.compute_output(here, p, output)
+    output, row_max, row_sum = finish(ring, here, tile, at, (steps - 1) * BLOCK_N)
     return here, ahead, free, output, row_max, row_sum
-
-
-@gluon.jit
-def step(
-    ring, here, ahead, free, s, k_base, v_base, row_max, row_sum, output, q_nope, q_rope, kv_len, visible, t,
-    scale_log2, MASKED: gl.constexpr,
-):  # fmt: skip
-    """Step t: scores of tile t + 1, softmax and output of tile t, copies of K(t + 3) and V(t + 2).
-
-    `here`, `ahead` and `free` are the slots of tiles t, t + 1 and t + 2. k_base and v_base are those of the copies.
-    """
-    BLOCK_N: gl.constexpr = ring.BLOCK_N
-    async_copy.wait_group(1)
-    ring.issue_keys(here, k_base, kv_len - (t + 3) * BLOCK_N, MASKED)
-    ring.issue_values(free, v_base, kv_len - (t + 2) * BLOCK_N, MASKED)
-    async_copy.commit_group()
-    s_next = ring.compute_products(ahead, q_nope, q_rope)
-    p, row_max, row_sum, output = compute_softmax(
-        s, row_max, row_sum, output, scale_log2, visible - t * BLOCK_N, MASKED
-    )
-    output = ring.compute_output(here, p, output)
-    k_base += BLOCK_N * ring.K_STRIDE
-    v_base += BLOCK_N * ring.V_STRIDE
-    return s_next, k_base, v_base, row_max, row_sum, output
 
 
 @gluon.jit(do_not_specialize=["batch", "q_token", "q_head", "k_head", "v_head", "out_token", "out_head"])
@@ -207,9 +237,11 @@ def prefill(
         v_base = v_ptr + kv_token * V_STRIDE + kv_head * v_head * COPY_ELEMENTS
         q_nope = load_queries(q_base, q_token * COPY_ELEMENTS, NOPE, 0, rows, BLOCK_M, NEGATE)
         q_rope = load_queries(q_base, q_token * COPY_ELEMENTS, ROPE, NOPE, rows, BLOCK_M, NEGATE)
+        index = gl.arange(0, BLOCK_M, layout=gl.SliceLayout(1, scores_layout(gl.num_warps())))
+        visible = gl.minimum(first_visible + index, kv_len) if IS_CAUSAL else index * 0 + kv_len
         here, ahead, free, output, row_max, row_sum = attend(
-            ring, here, ahead, free, q_nope, q_rope, k_base, v_base, kv_len, first_visible, steps, scale_log2,
-            IS_CAUSAL,
+            ring, here, ahead, free, Tile(q_nope, q_rope, visible, kv_len, scale_log2), k_base, v_base, first_visible,
+            steps,
         )  # fmt: skip
         factor, lse = compute_normalisation(row_max, row_sum)
         out_base = out_ptr + (token * out_token + head.to(gl.int64) * out_head) * COPY_ELEMENTS
