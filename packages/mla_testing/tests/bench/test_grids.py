@@ -40,6 +40,9 @@ def test_labels_spell_their_shapes(operation: str, grid: str) -> None:
         ("decode", "0x4096x128"),
         ("decode", "64x4096x128x0"),
         ("decode", "-1x4096x128"),
+        ("decode", "8x4096-1024x16"),
+        ("decode", "8x0-1024x16"),
+        ("prefill", "8x512-1024x16"),
         ("prefill", "1x1024x16x2"),
         ("prefill", "1x1024x16xcausally"),
         ("prefill", "big"),
@@ -64,3 +67,13 @@ def test_prefill_work_and_traffic() -> None:
     assert shape.flops == 2 * 2 * 1024 * 1024 * 16 * 320
     assert PrefillShape(batch=2, seqlen=1024, heads=16).flops * 2 == shape.flops
     assert shape.bytes == 2 * 1024 * 16 * 2 * (192 + 192 + 128 + 128)
+
+
+def test_spread_lengths() -> None:
+    shape = parse_shape("decode", "4x100-400x16x2")
+    assert isinstance(shape, DecodeShape)
+    assert shape.lengths == [100, 200, 300, 400]
+    assert shape.label == "4x100-400x16x2"
+    assert shape.pairs == 16 * (1000 + 996)
+    assert shape.inputs("cpu").cache_seqlens.tolist() == shape.lengths
+    assert DecodeShape(batch=1, shortest=100, seqlen=400, heads=16).lengths == [100]

@@ -19,9 +19,9 @@ from mla_testing.varlen import varlen
 
 @attrs.frozen(kw_only=True)
 class DecodeShape:
-    """A decode step in bf16, every sequence `seqlen` tokens long.
+    """A decode step in bf16, every sequence `seqlen` tokens long, or spread evenly from `shortest` to it.
 
-    Spelled `batch x seqlen x heads`, with `x q_len` behind it where that is not 1.
+    Spelled `batch x seqlen x heads`, with `x q_len` behind it where that is not 1; a spread is `shortest-seqlen`.
     """
 
     batch: int
@@ -29,25 +29,38 @@ class DecodeShape:
     heads: int
     q_len: int = 1
     page_size: int = 64
+    shortest: int | None = None
 
     operation = "decode"
 
     @property
     def label(self) -> str:
         """The shape as the command line spells it."""
-        return f"{self.batch}x{self.seqlen}x{self.heads}" + (f"x{self.q_len}" if self.q_len > 1 else "")
+        return f"{self.batch}x{self.spread}x{self.heads}" + (f"x{self.q_len}" if self.q_len > 1 else "")
+
+    @property
+    def spread(self) -> str:
+        """The lengths: one, or the shortest and the longest."""
+        return str(self.seqlen) if self.shortest is None else f"{self.shortest}-{self.seqlen}"
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each sequence."""
+        first = self.seqlen if self.shortest is None else self.shortest
+        gaps = max(self.batch - 1, 1)
+        return [first + (self.seqlen - first) * place // gaps for place in range(self.batch)]
 
     @property
     def bytes(self) -> int:
         """Least memory traffic: each visible KV row read once, q read, out written."""
         rows = self.batch * self.q_len * self.heads
         head_dim = KV_LORA_RANK + QK_ROPE_HEAD_DIM
-        return ELEMENT_BYTES * (self.batch * self.seqlen * head_dim + rows * (head_dim + KV_LORA_RANK))
+        return ELEMENT_BYTES * (sum(self.lengths) * head_dim + rows * (head_dim + KV_LORA_RANK))
 
     @property
     def pairs(self) -> int:
         """(Row, visible key) pairs over all heads."""
-        return self.batch * self.heads * sum(self.seqlen - self.q_len + 1 + row for row in range(self.q_len))
+        return self.heads * sum(length - self.q_len + 1 + row for length in self.lengths for row in range(self.q_len))
 
     @property
     def flops(self) -> int:
@@ -57,7 +70,7 @@ class DecodeShape:
     def inputs(self, device: str) -> Inputs:
         """Tensors of the shape: random pages and values."""
         return paged_cache(
-            seqlens=[self.seqlen] * self.batch,
+            seqlens=self.lengths,
             heads=self.heads,
             q_len=self.q_len,
             page_size=self.page_size,
@@ -66,7 +79,7 @@ class DecodeShape:
 
     def as_dict(self) -> dict[str, Any]:
         """The shape's own columns of the CSV."""
-        return {"batch": self.batch, "seqlen": self.seqlen, "heads": self.heads, "q_len": self.q_len, "mask": ""}
+        return {"batch": self.batch, "seqlen": self.spread, "heads": self.heads, "q_len": self.q_len, "mask": ""}
 
 
 @attrs.frozen(kw_only=True)
@@ -151,7 +164,11 @@ GRIDS: dict[str, dict[str, list[Shape]]] = {
     },
     # A minute: both regimes, short and long.
     "small": {
-        "decode": [*decode_shapes((16,), (1, 32), (2048, 8192)), *decode_shapes((128,), (8, 64), (2048, 4096))],
+        "decode": [
+            *decode_shapes((16,), (1, 32), (2048, 8192)),
+            *decode_shapes((128,), (8, 64), (2048, 4096)),
+            DecodeShape(batch=128, shortest=1024, seqlen=4096, heads=16),
+        ],
         "prefill": prefill_shapes((16,), (1, 4), (1024, 4096)),
     },
     # From bandwidth-bound to compute-bound.
@@ -179,15 +196,17 @@ def shapes(operation: str, grid: str) -> list[Shape]:
 def parse_shape(operation: str, text: str) -> Shape:
     """The shape that `label` spells. Raises ArgumentError for text that spells none."""
     allowed = {
-        "decode": "BATCHxSEQLENxHEADS or BATCHxSEQLENxHEADSxQ_LEN, such as 64x4096x128",
-        "prefill": "BATCHxSEQLENxHEADS, with xcausal or xfull behind it, such as 1x8192x16xfull",
+        "decode": "BATCHxLENGTHxHEADS or BATCHxLENGTHxHEADSxQ_LEN, such as 64x4096x128 or 64x1024-4096x128",
+        "prefill": "BATCHxLENGTHxHEADS, with xcausal or xfull behind it, such as 1x8192x16xfull",
     }[operation]
-    found = re.fullmatch(r"(\d+)x(\d+)x(\d+)(?:x(\d+|causal|full))?", text)
-    last = found[4] if found else None
-    wrong_last = last is not None and last.isdigit() != (operation == "decode")
-    if not found or wrong_last or not all(int(found[group]) for group in (1, 2, 3)) or last == "0":
+    found = re.fullmatch(r"(\d+)x(?:(\d+)-)?(\d+)x(\d+)(?:x(\d+|causal|full))?", text)
+    batch, shortest, seqlen, heads, last = found.groups() if found else ("0",) * 5
+    numbers = [int(number) for number in (batch, seqlen, heads)]
+    is_decode = operation == "decode"
+    fits = all(numbers) and (shortest is None or (is_decode and 0 < int(shortest) <= int(seqlen)))
+    if not fits or (last is not None and last.isdigit() != is_decode) or last == "0":
         raise ArgumentError("--grid", repr(text), f"{', '.join(GRIDS)}, or {allowed}")
-    batch, seqlen, heads = int(found[1]), int(found[2]), int(found[3])
-    if operation == "decode":
-        return DecodeShape(batch=batch, seqlen=seqlen, heads=heads, q_len=int(last or 1))
-    return PrefillShape(batch=batch, seqlen=seqlen, heads=heads, causal=last != "full")
+    common = dict(zip(("batch", "seqlen", "heads"), numbers, strict=True))
+    if is_decode:
+        return DecodeShape(**common, q_len=int(last or 1), shortest=None if shortest is None else int(shortest))
+    return PrefillShape(**common, causal=last != "full")

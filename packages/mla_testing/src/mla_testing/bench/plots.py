@@ -141,4 +141,6 @@ def _family(row: Measurement) -> str:
         parts.append(values["mask"])
     elif values["q_len"] > 1:
         parts.append(f"{values['q_len']} query tokens")
+    if "-" in str(values["seqlen"]):
+        parts.append("spread lengths")
     return ", ".join(parts)
