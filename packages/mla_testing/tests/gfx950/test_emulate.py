@@ -10,7 +10,14 @@ from triton.runtime.driver import driver
 from mla_core.errors import ArgumentError
 from mla_core.target import Target
 from mla_testing import emulate
-from mla_testing.gfx950 import Checks, EmulationError, GlobalRaceError, UninitialisedOutputError, demo_kernels
+from mla_testing.gfx950 import (
+    Checks,
+    EmulationError,
+    GlobalRaceError,
+    UninitialisedOutputError,
+    benchmark,
+    demo_kernels,
+)
 
 ORDERS = ("forward", "reverse")
 
@@ -211,15 +218,5 @@ def mark_programs(out):
 
 
 def test_rate():
-    """At least 1.5 million wave instructions per second of CPU time are the goal; a loaded machine gets a third."""
-    import time
-
-    q, k, v = attention_inputs(2048, 1000, 64)
-    with emulate() as session:
-        run_attention(q, k, v, 1000, 16)
-        started = time.process_time()
-        run_attention(q, k, v, 1000, 16)
-        seconds = time.process_time() - started
-    rate = session.launches[-1].execution.total / seconds
-    print(f"{rate / 1e6:.2f} million wave instructions per second")
-    assert rate > 0.5e6
+    """The goal is 1.5 million wave instructions per second of CPU time with all checks; a slow machine may have half."""
+    assert benchmark.rate(workgroups=32, checks="all") > 0.75

@@ -320,14 +320,34 @@ def test_scalar_loads_in_flight():
 # ------------------------------------------------------------------ poison
 
 
-@pytest.mark.parametrize("source", ["v4", "v_add_f32_e32 v4, v4, v4", "v_cvt_pk_bf16_f32 v4, v4, v4"])
+POISONED = ("s_nop 0", "v_add_f32_e32 v4, v4, v4", "v_mul_f32_e32 v4, -1.0, v4", "v_exp_f32_e32 v4, v4")
+POISONED += (
+    "v_fma_f32 v4, v0, v4, 1.0",
+    "v_max_f32_e32 v4, v4, v4",
+    "v_mfma_f32_16x16x16_bf16 v[4:7], v[8:9], v[8:9], 0",
+)
+
+
+@pytest.mark.parametrize("source", POISONED)
 def test_values_never_written_must_not_reach_a_tensor(source):
     x = np.zeros(64, np.float32)
-    store = "global_store_dword v0, v4, s[0:1]"
-    text = store if source == "v4" else f"{source}\n{store}"
+    text = f"{source}\nglobal_store_dword v0, v4, s[0:1]"
     with pytest.raises(PoisonError, match="x that was computed from a register, LDS or scratch"):
         run(text, v={0: LANES * 4}, s=pointer(x), tensors={"x": x})
     run(text, v={0: LANES * 4}, s=pointer(x), tensors={"x": x}, checks=["strict", "race"])
+
+
+def test_packed_halves_show_poison_in_either_half():
+    x = np.zeros(128, np.float16)
+    for registers in ("v0, v4", "v4, v0"):
+        text = f"v_cvt_pk_bf16_f32 v4, {registers}\nglobal_store_dword v0, v4, s[0:1]"
+        with pytest.raises(PoisonError):
+            run(text, v={0: LANES * 4}, s=pointer(x), tensors={"x": x})
+
+
+def test_integers_are_never_poison():
+    x = np.zeros(64, np.uint32)
+    run("global_store_dword v0, v4, s[0:1]", v={0: LANES * 4}, s=pointer(x), tensors={"x": x})
 
 
 def test_lds_never_written_must_not_reach_a_tensor():

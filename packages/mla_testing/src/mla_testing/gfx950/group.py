@@ -31,8 +31,9 @@ class WaveGroup(Group):
         self.poison = machine.poison
         self.bounds = machine.checks.bounds
         self.workgroup = machine.workgroup_of[self.waves]
-        self.slot = self.waves[:, None]
-        self.lds_base = (self.workgroup * self.lds.words)[:, None]
+        # One entry per lane, [waves, 64]: wave slot, first dword of the workgroup's LDS, and (refreshed) LDS stamp.
+        self.slot = _per_lane(self.waves)
+        self.lds_base = _per_lane(self.workgroup * self.lds.words)
         self.linear_workgroup = machine.linear_workgroup[self.workgroup]
         self.wave_id = machine.wave_id[self.waves]
         self.bytes_read = self.bytes_written = self.bytes_lds = 0
@@ -40,7 +41,7 @@ class WaveGroup(Group):
 
     def refresh_stamps(self) -> None:
         """Take over the barrier interval that the workgroups are in now."""
-        self.stamp = self.machine.stamps(self.waves)[:, None]
+        self.stamp = _per_lane(self.machine.stamps(self.waves))
 
     def active_count(self) -> int:
         """Lanes in EXEC, over all waves."""
@@ -126,3 +127,7 @@ class WaveGroup(Group):
     def fail(self, message: str) -> None:
         """Raise an error that the scheduler completes with the place."""
         raise EmulationError(message)
+
+
+def _per_lane(values: np.ndarray) -> np.ndarray:
+    return np.repeat(values[:, None], LANES, axis=1)

@@ -21,14 +21,15 @@ SIZES = {"b32": 4, "b64": 8, "b96": 12, "b128": 16}
 
 def lane_addresses(g, address: np.ndarray, offset: int) -> np.ndarray:
     """int64[waves, 64] byte addresses within the workgroup's LDS."""
-    return np.broadcast_to(address, (g.count, 64)).astype(I64) + offset
+    result = np.empty((g.count, 64), I64)
+    return np.add(address, I64(offset), out=result)
 
 
 def active_lanes(g, *arrays: np.ndarray) -> list[np.ndarray]:
     """Flatten [waves, 64] arrays to the active lanes, wave by wave."""
     if g.em is None:
-        return [np.ascontiguousarray(np.broadcast_to(x, (g.count, 64))).reshape(-1) for x in arrays]
-    return [np.broadcast_to(x, (g.count, 64))[g.em] for x in arrays]
+        return [x.reshape(-1) for x in arrays]
+    return [x[g.em] for x in arrays]
 
 
 def write_active(g, first: int, data: np.ndarray) -> None:

@@ -18,6 +18,7 @@ import torch
 from mla_testing.emulation import emulate
 from mla_testing.gfx950.asm import Instruction, Program, parse
 from mla_testing.gfx950.errors import EmulationError
+from mla_testing.quiet_exit import silence_leak_report
 
 TOLERANCE = 2e-3  # of the largest magnitude of each output
 MAX_JUMPS = 20_000  # a mutant that loops longer than this is stopped (and thereby caught)
@@ -276,9 +277,11 @@ def acceptable(outcomes: list[Outcome]) -> bool:
 
 
 def main() -> int:
+    """Run the mutants of every subject and print the report; 1 unless the outcome is acceptable."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sample", type=int, help="mutants per kernel; all by default")
     options = parser.parse_args()
+    silence_leak_report()
     outcomes = [o for subject in subjects() for o in examine(subject, options.sample)]
     print(report(outcomes))
     return 0 if acceptable(outcomes) else 1

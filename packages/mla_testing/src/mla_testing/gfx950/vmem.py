@@ -92,17 +92,20 @@ def store(g, first: int, kind: str, address: np.ndarray, active: np.ndarray | No
 
 
 def _check_poison(g, address: np.ndarray, data: np.ndarray, size: int) -> None:
-    """A stored float that carries the poison pattern was computed from something never written."""
-    if size == 1:
-        return
-    low = data & U32(0xFFFF)
-    marked = (low == U32(g.poison & 0xFFFF)) if size == 2 else (data >> U32(16)) == U32(g.poison >> 16)
-    if size >= 4:
-        marked = marked & ((low == U32(g.poison & 0xFFFF)) | True)
-    if not marked.any():
+    """A stored float that carries the poison pattern was computed from something never written.
+
+    Arithmetic keeps the upper half of a NaN's bits, and may change its sign. 8-bit floats are not recognised.
+    """
+    mark = U32(g.poison & 0x7FFF)
+    low = (data & U32(0x7FFF)) == mark
+    high = (data >> U32(16) & U32(0x7FFF)) == mark
+    if not (low.any() or high.any()):
         return
     for region, chosen in g.memory.split(address, size):
-        if region.floating and marked[chosen].any():
+        if not region.floating or region.unit == 1:
+            continue
+        marked = low[chosen] if size == 2 else high[chosen] if region.unit == 4 else low[chosen] | high[chosen]
+        if marked.any():
             raise PoisonError(
                 f"stores a value to {region.name} that was computed from a register, LDS or scratch dword never written"
             )
@@ -128,7 +131,7 @@ def load_to_lds(g, item: Instruction, kind: str, address: np.ndarray, active: np
     touches: tuple[LdsTouch, ...] = ()
     if write.any():
         target = (g.s[M0].astype(np.int64) + item.number("offset"))[:, None] + LANE * step
-        base, stamp, slot = (np.broadcast_to(x, (g.count, 64))[write] for x in (g.lds_base, g.stamp, g.slot))
+        base, stamp, slot = (x[write] for x in (g.lds_base, g.stamp, g.slot))
         index, width = g.lds.elements(target[write], step, base)
         g.lds.write(index, width, data[write], stamp, g.step)
         touches = (LdsTouch(Footprint.DMA, index, slot, width),)
