@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from mla_core.config import KernelConfig, kernel_config, one_of
+from mla_core.errors import ConfigError
 
 TILE_TOKENS = 64
 """Tokens of a KV tile: four waves copy sixteen rows each."""
@@ -55,14 +56,18 @@ class CDNA4DecodeConfig(KernelConfig):
         regime: `bh16bn64`, `bh32bn64` or `bh64bn64`: rows of a workgroup by tokens of a tile.
         paging: what one page id serves. `page_per_tile` needs a page size that is a multiple of 64,
             `page_per_wave` one of 16; `page_per_token` takes any.
-        within_2gb: every byte offset that a lane adds to a scalar base fits a signed 32-bit register, so that copies
-            are buffer loads; otherwise lanes form 64-bit addresses. The base is the tile's page with
-            `page_per_tile`, else the pool.
+        within_2gb: every byte offset that a lane adds to a scalar base fits a signed 32-bit register, and copies are
+            buffer loads. The base is the tile's page with `page_per_tile`, whatever the pool's size, else the pool.
+            False: lanes form 64-bit addresses; only `page_per_token` does, the others would gain nothing by it.
     """
 
     regime: str = attrs.field(default="bh16bn64", validator=one_of(*REGIMES))
     paging: str = attrs.field(default="page_per_tile", validator=one_of(*PAGINGS))
     within_2gb: bool = attrs.field(default=True, validator=one_of(True, False))
+
+    def __attrs_post_init__(self) -> None:
+        if not self.within_2gb and self.paging != "page_per_token":
+            raise ConfigError("paging", self.paging, "page_per_token where within_2gb is False")
 
     @property
     def shape(self) -> Regime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from mla_core.problem import COPY_BYTES
+from mla_core.problem import COPY_BYTES, fits_int32
 from mla_decode.problem import DecodeProblem
 
 FP32_BYTES = 4
@@ -42,6 +42,11 @@ class Geometry:
     def rows(self) -> int:
         """Folded query rows of a request."""
         return self.heads * self.q_len
+
+    @property
+    def page_within_2gb(self) -> bool:
+        """Whether a signed 32-bit byte offset reaches all of a page from its first byte."""
+        return fits_int32((self.page_size, self.kv_lora_rank + self.qk_rope_head_dim), (self.stride_token, 1))
 
     @property
     def partial_stride(self) -> int:

@@ -120,19 +120,19 @@ def load_page_ids(keys, tile, cfg: gl.constexpr, geo: gl.constexpr):
     latent: gl.constexpr = tile_copy_layout(COPY_WAVES, WAVE_TOKENS, geo.kv_lora_rank, COPY_WAVES)
     rope: gl.constexpr = tile_copy_layout(COPY_WAVES, WAVE_TOKENS, geo.qk_rope_head_dim, COPY_WAVES)
     if cfg.paging == "page_per_tile":
-        ids = gl.load(table_row + _tile_start(tile, seqlen) // geo.page_size)
+        ids = gl.load(table_row + _page_index(_tile_start(tile, seqlen), geo))
         return PageIds(ids, ids)
     elif cfg.paging == "page_per_wave":
         return PageIds(
-            gl.load(table_row + _wave_starts(tile, seqlen, latent) // geo.page_size),
-            gl.load(table_row + _wave_starts(tile, seqlen, rope) // geo.page_size),
+            gl.load(table_row + _page_index(_wave_starts(tile, seqlen, latent), geo)),
+            gl.load(table_row + _page_index(_wave_starts(tile, seqlen, rope), geo)),
         )
     else:
         # One load a wave, its lanes the tokens; `issue_tile` hands each id to the whole wave that copies its row.
         one_lane_a_token: gl.constexpr = gl.BlockedLayout([1, 1], [4, 16], [4, 1], [1, 0])
         return PageIds(
-            gl.load(table_row + _positions(tile, seqlen, one_lane_a_token) // geo.page_size),
-            gl.load(table_row + _positions(tile, seqlen, gl.SliceLayout(2, rope)) // geo.page_size),
+            gl.load(table_row + _page_index(_positions(tile, seqlen, one_lane_a_token), geo)),
+            gl.load(table_row + _page_index(_positions(tile, seqlen, gl.SliceLayout(2, rope)), geo)),
         )
 
 
@@ -149,26 +149,23 @@ def _issue_rows(destination, kv_cache, ids, tile, seqlen, cfg: gl.constexpr, geo
     """Starts copying `[4, 16, columns]` rows; kv_cache points to the first of the columns in the pool's first row."""
     layout: gl.constexpr = tile_copy_layout(COPY_WAVES, WAVE_TOKENS, destination.shape[2], COPY_WAVES)
     column = gl.arange(0, destination.shape[2], layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
-    token = gl.arange(0, WAVE_TOKENS, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))
-    if not cfg.within_2gb:
-        token = keep_in_lanes(token + (tile >> 31))
-    token_rows = token.to(_offset_type(cfg)) * geo.stride_token
-    if cfg.paging == "page_per_tile":
-        start = _tile_start(tile, seqlen) % geo.page_size
-        base = kv_cache + (make_uniform(ids).to(gl.int64) * geo.stride_page + start.to(gl.int64) * geo.stride_token)
-        wave = gl.arange(0, COPY_WAVES, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))
-        wave_rows = keep_in_lanes(wave * WAVE_TOKENS + (tile >> 31)).to(_offset_type(cfg)) * geo.stride_token
-        rows = wave_rows[:, None] + token_rows[None, :]
-    elif cfg.paging == "page_per_wave":
+    if cfg.paging == "page_per_token":
         base = kv_cache
-        start = _wave_starts(tile, seqlen, layout) % geo.page_size
-        wave_rows = ids.to(_offset_type(cfg)) * geo.stride_page + start.to(_offset_type(cfg)) * geo.stride_token
-        rows = wave_rows[:, None] + token_rows[None, :]
-    else:
-        base = kv_cache
-        slot = _positions(tile, seqlen, gl.SliceLayout(2, layout)) % geo.page_size
+        slot = _slot(_positions(tile, seqlen, gl.SliceLayout(2, layout)), geo)
         page = gl.convert_layout(ids, gl.SliceLayout(2, layout))
-        rows = page.to(_offset_type(cfg)) * geo.stride_page + slot.to(_offset_type(cfg)) * geo.stride_token
+        rows = page.to(_offset_type(cfg)) * geo.stride_page + slot.to(_slot_offset_type(geo)) * geo.stride_token
+    else:
+        token = gl.arange(0, WAVE_TOKENS, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))
+        if cfg.paging == "page_per_tile":
+            slot = _slot(_tile_start(tile, seqlen), geo)
+            base = kv_cache + (make_uniform(ids).to(gl.int64) * geo.stride_page + slot.to(gl.int64) * geo.stride_token)
+            wave = gl.arange(0, COPY_WAVES, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+            # Depends on the tile for the compiler only (tile >= 0): offsets of all rows would not fit the registers.
+            wave_rows = keep_in_lanes(wave * WAVE_TOKENS + (tile >> 31)) * geo.stride_token
+        else:
+            base = kv_cache
+            wave_rows = ids * geo.stride_page + _slot(_wave_starts(tile, seqlen, layout), geo) * geo.stride_token
+        rows = wave_rows[:, None] + token[None, :] * geo.stride_token
     if cfg.within_2gb:
         async_copy.buffer_load_to_shared(destination, base, rows[:, :, None] + column)
     else:
@@ -178,6 +175,23 @@ def _issue_rows(destination, kv_cache, ids, tile, seqlen, cfg: gl.constexpr, geo
 @gluon.constexpr_function
 def _offset_type(cfg):
     return gl.int32 if cfg.within_2gb else gl.int64
+
+
+@gluon.constexpr_function
+def _slot_offset_type(geo):
+    return gl.int32 if geo.page_within_2gb else gl.int64
+
+
+@gluon.jit
+def _page_index(position, geo: gl.constexpr):
+    """Column of the page table for a position >= 0: divided as unsigned, which takes fewer instructions."""
+    return (position.to(gl.uint32) // geo.page_size).to(gl.int32)
+
+
+@gluon.jit
+def _slot(position, geo: gl.constexpr):
+    """Row in its page of a position >= 0."""
+    return (position.to(gl.uint32) % geo.page_size).to(gl.int32)
 
 
 @gluon.jit
@@ -196,12 +210,7 @@ def _wave_starts(tile, seqlen, layout: gl.constexpr):
 @gluon.jit
 def _positions(tile, seqlen, layout: gl.constexpr):
     """Positions `[4, 16]` of a tile's tokens; those behind the end count as the last token."""
-    return gl.minimum(tile * TILE_TOKENS + _token_numbers(layout), seqlen - 1)
-
-
-@gluon.jit
-def _token_numbers(layout: gl.constexpr):
-    """Number `[4, 16]` of each token in its tile."""
     wave = gl.arange(0, COPY_WAVES, layout=gl.SliceLayout(1, layout))
     token = gl.arange(0, WAVE_TOKENS, layout=gl.SliceLayout(0, layout))
-    return wave[:, None] * WAVE_TOKENS + token[None, :]
+    first = keep_in_lanes(tile * TILE_TOKENS + wave * WAVE_TOKENS)
+    return gl.minimum(first[:, None] + token[None, :], seqlen - 1)

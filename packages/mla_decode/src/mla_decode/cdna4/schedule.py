@@ -14,8 +14,8 @@ def choose(problem: DecodeProblem, target: Target) -> CDNA4DecodeConfig:
     rows = problem.rows
     regime = "bh16bn64" if rows <= 16 else "bh32bn64" if rows <= 32 else "bh64bn64"
     paging = choose_paging(problem.kv.page_size)
-    if paging == "page_per_tile" and not offsets_fit(problem, paging):
-        paging = "page_per_token"  # rows of one page lie more than 2 GiB apart: each needs an address of its own anyway
+    if not offsets_fit(problem, paging):
+        paging = "page_per_token"
     return CDNA4DecodeConfig(regime=regime, paging=paging, within_2gb=offsets_fit(problem, paging))
 
 
