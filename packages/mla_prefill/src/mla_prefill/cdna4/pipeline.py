@@ -10,8 +10,9 @@ for each walks the keys in tiles of block_n, from the first one to the last one 
                         so that the copies may overwrite K(t) and V(t-1)
 
 S(t) comes from the step before, so the scores of the next tile and the softmax of this one do not depend on each other
-and the compiler's scheduler mixes them. Steps that see only whole, wholly visible tiles, and copy only whole ones, run
-unmasked and without guards; the last few run masked and guarded, the very last one outside the loop.
+and the compiler's scheduler mixes them. Steps on the diagonal are masked. Copies run ahead, so the last steps of a sequence
+guard them against reading past its end. All others do neither. The very last step has nothing left to copy or to start,
+and is masked always.
 """
 
 from triton.experimental import gluon
@@ -109,15 +110,16 @@ def start(ring, here, ahead, free, tile, k_base, v_base):
 
 
 @gluon.jit
-def step(ring, here, ahead, free, tile, at, t, MASKED: gl.constexpr):
+def step(ring, here, ahead, free, tile, at, t, MASKED: gl.constexpr, GUARD: gl.constexpr):
     """Step t: scores of tile t + 1, softmax and output of tile t, copies of K(t + 3) and V(t + 2).
 
-    `here`, `ahead` and `free` are the slots of tiles t, t + 1 and t + 2. t is used where MASKED only.
+    `here`, `ahead` and `free` are the slots of tiles t, t + 1 and t + 2. MASKED: some row does not see
+    some key of tile t. GUARD: the copies may reach past the sequence. Without either, t is not used.
     """
     BLOCK_N: gl.constexpr = ring.BLOCK_N
     async_copy.wait_group(1)
-    ring.issue_keys(here, at.k_base, tile.kv_len - (t + 3) * BLOCK_N, MASKED)
-    ring.issue_values(free, at.v_base, tile.kv_len - (t + 2) * BLOCK_N, MASKED)
+    ring.issue_keys(here, at.k_base, tile.kv_len - (t + 3) * BLOCK_N, GUARD)
+    ring.issue_values(free, at.v_base, tile.kv_len - (t + 2) * BLOCK_N, GUARD)
     async_copy.commit_group()
     s_next = ring.compute_products(ahead, tile.q_nope, tile.q_rope)
     p, row_max, row_sum, output = compute_softmax(
@@ -149,23 +151,26 @@ def attend(ring, here, ahead, free, tile, k_base, v_base, first_visible, steps):
     1; tokens from kv_len on are never read.
     """
     BLOCK_N: gl.constexpr = ring.BLOCK_N
-    # Steps whose own tile is visible to every row and whose copies are of whole tiles.
-    whole = gl.minimum(gl.maximum(first_visible, 0), tile.kv_len) // BLOCK_N
-    steady = gl.maximum(gl.minimum(gl.minimum(whole, tile.kv_len // BLOCK_N - STAGES), steps - 1), 0)
+    # Steps whose own tile is whole and visible to every row; and of those, the ones whose copies are of whole tiles.
+    unmasked = gl.minimum(gl.minimum(gl.maximum(first_visible, 0), tile.kv_len) // BLOCK_N, steps - 1)
+    steady = gl.maximum(gl.minimum(unmasked, tile.kv_len // BLOCK_N - STAGES), 0)
 
     at = start(ring, here, ahead, free, tile, k_base, v_base)
     left = steady
     while left > 0:
         # Two steps a turn, with a branch between: the scores of this step and the next change places without a copy.
-        at = step(ring, here, ahead, free, tile, at, 0, False)
+        at = step(ring, here, ahead, free, tile, at, 0, False, False)
         if left > 1:
-            at = step(ring, ahead, free, here, tile, at, 0, False)
+            at = step(ring, ahead, free, here, tile, at, 0, False, False)
         here, ahead, free = free, here, ahead
         left -= 2
     if left < 0:  # the last turn had one step only
         here, ahead, free = free, here, ahead
-    for t in range(steady, steps - 1):
-        at = step(ring, here, ahead, free, tile, at, t, True)
+    for t in range(steady, unmasked):
+        at = step(ring, here, ahead, free, tile, at, t, False, True)
+        here, ahead, free = ahead, free, here
+    for t in range(unmasked, steps - 1):
+        at = step(ring, here, ahead, free, tile, at, t, True, True)
         here, ahead, free = ahead, free, here
     output, row_max, row_sum = finish(ring, here, tile, at, (steps - 1) * BLOCK_N)
     return here, ahead, free, output, row_max, row_sum
