@@ -12,6 +12,7 @@ from mla_core.compile import compile_kernel
 from mla_core.instruction_mix import hot_loop
 from mla_prefill import PrefillProblem
 from mla_prefill.cdna4.program import scheduling_options
+from mla_testing.quiet_exit import silence_leak_report
 
 TARGET = Target.named("gfx950")
 
@@ -43,6 +44,7 @@ TILES = (
 
 def main() -> None:
     """Prints a row a tile, the chosen one first."""
+    silence_leak_report()
     (spec,) = registry.program(PROBLEM, TARGET, solution="cdna4").kernels()
     print("tile      waves  strategy          LDS KiB  registers  spills  a matrix instruction: others")
     for queries, keys, waves, strategy, attributes in TILES:
