@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mla_testing.gfx950 import UnknownInstructionError
+from mla_testing.gfx950 import EmulationError, UnknownInstructionError
 from mla_testing.gfx950.asm import parse, parse_instruction
 from mla_testing.gfx950.instruction_set import decode_one, mnemonics
 from mla_testing.gfx950.kernel import Kernel
@@ -15,7 +15,7 @@ from mla_testing.gfx950.probe import run
 HERE = Path(__file__).parent
 NO_EFFECT = "s_nop 0|s_setprio 1|s_sleep 1|s_icache_inv|s_dcache_wb|s_dcache_inv|s_ttracedata|s_sethalt 0|s_code_end"
 NO_EFFECT += "|s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 0|s_setreg_b32 hwreg(HW_REG_MODE), s0"
-CONTROL = {"s_endpgm", "s_barrier", "s_branch", "s_waitcnt"}
+CONTROL = {"s_trap", "s_endpgm", "s_barrier", "s_branch", "s_waitcnt"}
 CONTROL |= {f"s_cbranch_{c}" for c in ("scc0", "scc1", "vccz", "vccnz", "execz", "execnz")}
 
 
@@ -65,6 +65,12 @@ def test_loops_with_different_trip_counts():
     text = "loop:\ns_add_i32 s1, s1, 1\ns_cmp_lt_u32 s1, s0\ns_cbranch_scc1 loop\nv_mov_b32_e32 v0, s1"
     result = run(text, s={0: range(1, 12), 1: 0}, waves=11)
     assert result.v[0][:, 0].tolist() == list(range(1, 12))
+
+
+def test_traps_raise():
+    with pytest.raises(EmulationError, match=r"probe:3.*trapped"):
+        run("s_cmp_eq_u32 s0, 1\ns_cbranch_scc0 fine\ns_trap 2\nfine:", s={0: [0, 1]}, waves=2)
+    run("s_cmp_eq_u32 s0, 1\ns_cbranch_scc0 fine\ns_trap 2\nfine:", s={0: [0, 2]}, waves=2)
 
 
 def test_numeric_wait_counts():

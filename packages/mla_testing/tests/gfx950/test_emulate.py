@@ -12,6 +12,7 @@ from mla_core.target import Target
 from mla_testing import emulate
 from mla_testing.gfx950 import (
     Checks,
+    DeadlockError,
     EmulationError,
     GlobalRaceError,
     UninitialisedOutputError,
@@ -215,6 +216,32 @@ def test_grids_have_three_dimensions():
 def mark_programs(out):
     x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     tl.store(out + (z * tl.num_programs(1) + y) * tl.num_programs(0) + x, (z * 3 + y) * 4 + x)
+
+
+@triton.jit
+def relay(flag, data, out, n: tl.constexpr):
+    """Program 0 waits for the last program, which may not even have started."""
+    i = tl.arange(0, n)
+    if tl.program_id(0) == 0:
+        while tl.atomic_cas(flag, 1, 1, sem="acquire") != 1:
+            pass
+        tl.store(out + i, tl.load(data + i) + 1)
+    elif tl.program_id(0) == tl.num_programs(0) - 1:
+        tl.store(data + i, i)
+        tl.debug_barrier()
+        tl.atomic_xchg(flag, 1, sem="release")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("programs", [2, 100])
+def test_workgroups_may_wait_for_ones_that_start_later(programs, order):
+    flag, data, out = torch.zeros(1, dtype=torch.int32), torch.zeros(256), torch.zeros(256)
+    with emulate(wave_order=order):
+        relay[(programs,)](flag, data, out, n=256)
+        torch.testing.assert_close(out, torch.arange(256.0) + 1)
+        flag.zero_()
+        with pytest.raises(DeadlockError, match=r"workgroup \(0, 0, 0\) wave \d spins at test_emulate.py"):
+            relay[(1,)](flag, data, out, n=256)
 
 
 def test_rate():

@@ -21,6 +21,12 @@ def stop(item: Instruction, labels: Labels) -> Executor:
     return lambda g: None
 
 
+@instruction("s_trap")
+def trap(item: Instruction, labels: Labels) -> Executor:
+    """A device-side assertion failed."""
+    return lambda g: g.fail("the kernel trapped (a device assertion, or an unreachable place)")
+
+
 @instruction("s_branch")
 def branch(item: Instruction, labels: Labels) -> Executor:
     return lambda g: True

@@ -228,4 +228,4 @@ def _any_column(flags: np.ndarray) -> np.ndarray:
     """``flags.any(axis=1)`` for bool[k, n], much faster for the small n of a dword, two or four."""
     flags = np.ascontiguousarray(flags)
     packed = {1: np.uint8, 2: np.uint16, 4: np.uint32}.get(flags.shape[1])
-    return flags.any(axis=1) if packed is None else flags.view(packed)[:, 0] != 0
+    return np.any(flags, axis=1) if packed is None else np.not_equal(flags.view(packed)[:, 0], 0)

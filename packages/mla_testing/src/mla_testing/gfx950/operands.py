@@ -40,7 +40,7 @@ _SPECIAL = {
     "xnack_mask": (XNACK, 2),
 }
 # Inline constants that are written as decimals are single (or half) precision floats.
-_INLINE_FLOAT = re.compile(r"-?(?:0\.5|1\.0|2\.0|4\.0|0\.15915494\d*)")
+INLINE_FLOAT = re.compile(r"-?(?:0\.5|1\.0|2\.0|4\.0|0\.15915494\d*)")
 _INTEGER = re.compile(r"-?\d+|-?0x[0-9a-fA-F]+")
 
 
@@ -94,7 +94,7 @@ def sgpr(text: str) -> int:
 
 def immediate(text: str) -> int:
     """Bit pattern of a literal or inline constant as a 32-bit operand."""
-    if _INLINE_FLOAT.fullmatch(text):
+    if INLINE_FLOAT.fullmatch(text):
         return struct.unpack("<I", struct.pack("<f", float(text)))[0]
     if _INTEGER.fullmatch(text):
         return int(text, 0) & M32

@@ -13,6 +13,7 @@ import numpy as np
 
 from .asm import Abi, Instruction, Program, parse_instruction
 from .checks import POISON, Checks
+from .global_race import GlobalRaceDetector
 from .instruction_set import decode
 from .kernel import Kernel, register_rows
 from .machine import Machine
@@ -120,8 +121,6 @@ def run(
         unit, floating = min(4, array.itemsize), array.dtype.kind == "f"
         memory.add(Region(name, array.ctypes.data, array.nbytes, unit, floating, keep=array))
     coordinates = np.stack([np.arange(workgroups), np.zeros(workgroups, int), np.zeros(workgroups, int)], axis=1)
-    from .global_race import GlobalRaceDetector
-
     chosen = Checks.of(checks)
     machine = Machine(
         kernel,

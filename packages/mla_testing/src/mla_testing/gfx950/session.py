@@ -64,7 +64,7 @@ class LaunchRecord:
 
 
 class Session:
-    """State of one ``emulate`` block. ``launches`` lists what ran, in order.
+    """State of one ``emulate`` block. ``launches`` lists what ran, in order. Tensors that were passed stay alive.
 
     For tests of the emulator itself: ``rewrite`` maps the assembly text of every launch to the text that is run;
     ``max_jumps`` stops a kernel that loops longer than that.
@@ -86,6 +86,7 @@ class Session:
             known = Region(name, low, high - low, unit, tensor.dtype.is_floating_point, keep=tensor.untyped_storage())
             self._regions[low, high] = known
         known.name = name
+        known.unit, known.floating = min(known.unit, unit), tensor.dtype.is_floating_point
         return known
 
     def unwritten(self, tensor: torch.Tensor) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .asm import Instruction
-from .operands import _INLINE_FLOAT, Accessor, immediate, parse_register, source_f32, source_u32, strip_modifiers, vgpr
+from .operands import INLINE_FLOAT, Accessor, immediate, parse_register, source_f32, source_u32, strip_modifiers, vgpr
 from .registry import Executor, Labels, instruction
 
 U16, U32, I16, F16, F32, F64 = np.uint16, np.uint32, np.int16, np.float16, np.float32, np.float64
@@ -19,7 +19,7 @@ U16, U32, I16, F16, F32, F64 = np.uint16, np.uint32, np.int16, np.float16, np.fl
 
 def half_immediate(text: str) -> int:
     """Bit pattern of a constant as a 16-bit float operand (inline floats are half precision here)."""
-    if _INLINE_FLOAT.fullmatch(text):
+    if INLINE_FLOAT.fullmatch(text):
         return struct.unpack("<H", struct.pack("<e", float(text)))[0]
     return immediate(text) & 0xFFFF
 
