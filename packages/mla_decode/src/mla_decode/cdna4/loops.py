@@ -35,7 +35,7 @@ from mla_decode.cdna4.attention import (
     load_keys_and_score,
     load_values,
 )
-from mla_decode.cdna4.paged_tile import allocate_stages, async_copy, issue_tile, load_page_ids
+from mla_decode.cdna4.paged_tile import allocate_stages, async_copy, issue_tile, load_page_ids, wait_page_ids
 
 
 @gluon.jit
@@ -47,10 +47,12 @@ def attend_private_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.c
     origin = keep_here(0)
     ids_a = load_page_ids(keys, 2 * begin, cfg, geo)
     ids_b = load_page_ids(keys, 2 * begin + 1, cfg, geo)
-    issue_tile(a.at(origin), ids_a, keys, 2 * begin, cfg, geo)
-    issue_tile(b.at(origin), ids_b, keys, 2 * begin + 1, cfg, geo)
-    ids_a = load_page_ids(keys, 2 * begin + 2, cfg, geo)
-    ids_b = load_page_ids(keys, 2 * begin + 3, cfg, geo)
+    next_a = load_page_ids(keys, 2 * begin + 2, cfg, geo)
+    next_b = load_page_ids(keys, 2 * begin + 3, cfg, geo)
+    issue_tile(a.at(origin), wait_page_ids(ids_a, cfg), keys, 2 * begin, cfg, geo)
+    issue_tile(b.at(origin), wait_page_ids(ids_b, cfg), keys, 2 * begin + 1, cfg, geo)
+    ids_a = wait_page_ids(next_a, cfg)
+    ids_b = wait_page_ids(next_b, cfg)
     for step in range(begin, unmasked_end):
         next_a = load_page_ids(keys, 2 * step + 4, cfg, geo)
         next_b = load_page_ids(keys, 2 * step + 5, cfg, geo)
@@ -65,8 +67,8 @@ def attend_private_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.c
         issue_tile(b.at(here), ids_b, keys, 2 * step + 3, cfg, geo)
         values = concatenate_values(values_a, values_b)
         state = compute_step(state, concatenate_keys(scores_a, scores_b), values, step, keys, False, cfg)
-        ids_a = next_a
-        ids_b = next_b
+        ids_a = wait_page_ids(next_a, cfg)
+        ids_b = wait_page_ids(next_b, cfg)
     for step in range(unmasked_end, end):
         async_copy.wait_group(0)
         scores_a = load_keys_and_score(query, a.at(0), cfg)
@@ -78,8 +80,10 @@ def attend_private_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.c
         state = compute_step(state, concatenate_keys(scores_a, scores_b), values, step, keys, True, cfg)
         if step + 1 < end:
             here = keep_here(0)
-            issue_tile(a.at(here), load_page_ids(keys, 2 * step + 2, cfg, geo), keys, 2 * step + 2, cfg, geo)
-            issue_tile(b.at(here), load_page_ids(keys, 2 * step + 3, cfg, geo), keys, 2 * step + 3, cfg, geo)
+            ids_a = load_page_ids(keys, 2 * step + 2, cfg, geo)
+            ids_b = load_page_ids(keys, 2 * step + 3, cfg, geo)
+            issue_tile(a.at(here), wait_page_ids(ids_a, cfg), keys, 2 * step + 2, cfg, geo)
+            issue_tile(b.at(here), wait_page_ids(ids_b, cfg), keys, 2 * step + 3, cfg, geo)
     return state
 
 
@@ -89,8 +93,10 @@ def attend_shared_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.co
     dtype: gl.constexpr = keys.kv_cache.dtype.element_ty
     stages = allocate_stages(dtype, 2, cfg, geo)
     origin = keep_here(0)
-    issue_tile(stages.at(origin), load_page_ids(keys, begin, cfg, geo), keys, begin, cfg, geo)
-    ids = load_page_ids(keys, begin + 1, cfg, geo)
+    ids = load_page_ids(keys, begin, cfg, geo)
+    next_ids = load_page_ids(keys, begin + 1, cfg, geo)
+    issue_tile(stages.at(origin), wait_page_ids(ids, cfg), keys, begin, cfg, geo)
+    ids = wait_page_ids(next_ids, cfg)
     for step in range(begin, unmasked_end):
         stage = (step - begin) % 2
         next_ids = load_page_ids(keys, step + 2, cfg, geo)
@@ -98,12 +104,13 @@ def attend_shared_tiles(state, query, keys, begin, unmasked_end, end, cfg: gl.co
         async_copy.wait_group(1)
         scores = load_keys_and_score(query, stages.at(stage), cfg)
         state = compute_step(state, scores, load_values(stages.at(stage), cfg), step, keys, False, cfg)
-        ids = next_ids
+        ids = wait_page_ids(next_ids, cfg)
     for step in range(unmasked_end, end):
         stage = (step - begin) % 2
         async_copy.wait_group(0)
         scores = load_keys_and_score(query, stages.at(stage), cfg)
         state = compute_last_step(state, scores, stages.at(stage), step, keys, cfg)
         if step + 1 < end:
-            issue_tile(stages.at(1 - stage), load_page_ids(keys, step + 1, cfg, geo), keys, step + 1, cfg, geo)
+            ids = wait_page_ids(load_page_ids(keys, step + 1, cfg, geo), cfg)
+            issue_tile(stages.at(1 - stage), ids, keys, step + 1, cfg, geo)
     return state

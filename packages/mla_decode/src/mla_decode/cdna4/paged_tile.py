@@ -137,6 +137,20 @@ def load_page_ids(keys, tile, cfg: gl.constexpr, geo: gl.constexpr):
 
 
 @gluon.jit
+def wait_page_ids(ids, cfg: gl.constexpr):
+    """The same ids, arrived: a scalar in a scalar register, others in vector registers.
+
+    Loads and copies arrive in the order in which they were issued, so this waits for nothing that was issued after the
+    ids. Where it isn't called, the wait falls to the place of use, behind the copies that were issued meanwhile.
+    """
+    if cfg.paging == "page_per_tile":
+        page = make_uniform(ids.latent)
+        return PageIds(page, page)
+    else:
+        return PageIds(keep_in_lanes(ids.latent), keep_in_lanes(ids.rope))
+
+
+@gluon.jit
 def issue_tile(destination, ids, keys, tile, cfg: gl.constexpr, geo: gl.constexpr):
     """Starts copying a tile to LDS and closes a group of copies: 16 + 2 instructions a wave."""
     _issue_rows(destination.latent, keys.kv_cache, ids.latent, tile, keys.seqlen, cfg, geo)
@@ -158,7 +172,7 @@ def _issue_rows(destination, kv_cache, ids, tile, seqlen, cfg: gl.constexpr, geo
         token = gl.arange(0, WAVE_TOKENS, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))
         if cfg.paging == "page_per_tile":
             slot = _slot(_tile_start(tile, seqlen), geo)
-            base = kv_cache + (make_uniform(ids).to(gl.int64) * geo.stride_page + slot.to(gl.int64) * geo.stride_token)
+            base = kv_cache + (ids.to(gl.int64) * geo.stride_page + slot.to(gl.int64) * geo.stride_token)
             wave = gl.arange(0, COPY_WAVES, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))
             # Depends on the tile for the compiler only (tile >= 0): offsets of all rows would not fit the registers.
             wave_rows = keep_in_lanes(wave * WAVE_TOKENS + (tile >> 31)) * geo.stride_token
