@@ -133,6 +133,7 @@ def test_uninitialised_output():
     with emulate() as session:
         write_some[(1,)](out, n=100)
         assert session.launches[0].unwritten == {"out": 28 * 4}
+        assert session.launches[0].execution.bytes_written == 100 * 4
         with pytest.raises(UninitialisedOutputError, match="112 bytes of out"):
             session.check_written(out)
         write_some[(1,)](out, n=128)

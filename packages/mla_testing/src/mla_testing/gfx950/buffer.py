@@ -84,7 +84,6 @@ def buffer_load(item: Instruction, labels: Labels) -> Executor:
     def execute(g):
         address, active = where.resolve(g, size)
         load(g, d, kind, address, active, zero_rest=True)
-        g.bytes_read += g.count * 64 * size
         g.issue(Operation(Kind.VMEM, g.step, filled))
 
     return execute
@@ -99,7 +98,6 @@ def buffer_store(item: Instruction, labels: Labels) -> Executor:
     def execute(g):
         address, active = where.resolve(g, size)
         store(g, first, kind, address, active)
-        g.bytes_written += g.count * 64 * size
         g.issue(Operation(Kind.VMEM, g.step, stores=True))
 
     return execute

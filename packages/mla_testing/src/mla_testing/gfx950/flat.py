@@ -6,7 +6,7 @@ from .asm import Instruction
 from .hazards import Kind, Operation
 from .operands import Accessor, register, scalar_u64, source_u32, source_u64, vgpr
 from .registry import Executor, Labels, instruction
-from .vmem import LDS_LOADS, LOADS, STORES, TYPES, load, load_to_lds, store
+from .vmem import LDS_LOADS, LOADS, STORES, load, load_to_lds, store
 
 I64 = np.int64
 
@@ -24,12 +24,11 @@ def global_address(item: Instruction, vaddr: str, saddr: str) -> Accessor:
 @instruction(*(f"global_load_{kind}" for kind in LOADS))
 def global_load(item: Instruction, labels: Labels) -> Executor:
     kind = item.opcode.removeprefix("global_load_")
-    d, filled, size = vgpr(item.operands[0]), register(item.operands[0]).bits(), TYPES[kind][0]
+    d, filled = vgpr(item.operands[0]), register(item.operands[0]).bits()
     address = global_address(item, item.operands[1], item.operands[2])
 
     def execute(g):
         load(g, d, kind, address(g), g.em, zero_rest=False)
-        g.bytes_read += g.active_count() * size
         g.issue(Operation(Kind.VMEM, g.step, filled))
 
     return execute
@@ -45,12 +44,11 @@ def global_load_lds(item: Instruction, labels: Labels) -> Executor:
 @instruction(*(f"global_store_{kind}" for kind in STORES))
 def global_store(item: Instruction, labels: Labels) -> Executor:
     kind = item.opcode.removeprefix("global_store_")
-    first, size = vgpr(item.operands[1]), TYPES[kind][0]
+    first = vgpr(item.operands[1])
     address = global_address(item, item.operands[0], item.operands[2])
 
     def execute(g):
         store(g, first, kind, address(g), g.em)
-        g.bytes_written += g.active_count() * size
         g.issue(Operation(Kind.VMEM, g.step, stores=True))
 
     return execute
@@ -60,12 +58,11 @@ def global_store(item: Instruction, labels: Labels) -> Executor:
 def flat_load(item: Instruction, labels: Labels) -> Executor:
     """Global addresses only: apertures into LDS or scratch raise as out of bounds."""
     kind = item.opcode.removeprefix("flat_load_")
-    d, filled, size = vgpr(item.operands[0]), register(item.operands[0]).bits(), TYPES[kind][0]
+    d, filled = vgpr(item.operands[0]), register(item.operands[0]).bits()
     address = global_address(item, item.operands[1], "off")
 
     def execute(g):
         load(g, d, kind, address(g), g.em, zero_rest=False)
-        g.bytes_read += g.active_count() * size
         g.issue(Operation(Kind.FLAT, g.step, filled))
 
     return execute
@@ -74,12 +71,11 @@ def flat_load(item: Instruction, labels: Labels) -> Executor:
 @instruction(*(f"flat_store_{kind}" for kind in STORES))
 def flat_store(item: Instruction, labels: Labels) -> Executor:
     kind = item.opcode.removeprefix("flat_store_")
-    first, size = vgpr(item.operands[1]), TYPES[kind][0]
+    first = vgpr(item.operands[1])
     address = global_address(item, item.operands[0], "off")
 
     def execute(g):
         store(g, first, kind, address(g), g.em)
-        g.bytes_written += g.active_count() * size
         g.issue(Operation(Kind.FLAT, g.step, stores=True))
 
     return execute

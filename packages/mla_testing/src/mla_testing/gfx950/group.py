@@ -43,10 +43,6 @@ class WaveGroup(Group):
         """Take over the barrier interval that the workgroups are in now."""
         self.stamp = _per_lane(self.machine.stamps(self.waves))
 
-    def active_count(self) -> int:
-        """Lanes in EXEC, over all waves."""
-        return self.count * LANES if self.em is None else int(np.count_nonzero(self.em))
-
     def issue(self, operation: Operation) -> None:
         """Start an operation that the wait counters see."""
         for retired in self.outstanding.issue(operation):

@@ -142,6 +142,7 @@ class Machine:
         self.status[group.waves] = status
 
     def _run_group(self, waves: np.ndarray, queue: Outstanding, limit: float) -> None:
+        """Execute until the waves part, stop, or reach the place where others wait."""
         group = self._open(waves, queue)
         steps, count = self.kernel.fast_steps, group.count
         hits = [0] * len(steps)
@@ -154,43 +155,22 @@ class Machine:
                 if strict and queue.registers & uses:
                     self._pending(group, pc, uses)
                 hits[pc] += 1
+                following: int | None = pc + 1
                 if control is Control.NEXT:
                     execute(group)
-                    pc += 1
-                    if pc == limit:
-                        self._close(group, pc, Status.RUN)
-                        return
-                    continue
-                if control is Control.BRANCH:
-                    taken = execute(group)
-                    if taken is not True and not _uniform(taken):
-                        self._close(group, np.where(taken, target, pc + 1), Status.RUN)
-                        return
-                    if taken is True or taken.flat[0]:
-                        if target <= pc:
-                            state = [group.s_file, group.scc, group.vector, group.scratch]
-                            since = self.spin_watch.visit(waves.tobytes(), target, state, self.progress)
-                            if since is not None:
-                                self._close(group, target, Status.RUN)
-                                self._park(waves, since)
-                                return
-                        pc = target
-                    else:
-                        pc += 1
-                    if pc >= limit:
-                        self._close(group, pc, Status.RUN)
-                        return
-                    continue
-                if control is Control.BARRIER:
-                    if not self._barrier(group, pc + 1):
-                        return
-                    pc += 1
-                    if pc >= limit:
-                        self._close(group, pc, Status.RUN)
-                        return
-                    continue
-                self._finish(group, pc)
-                return
+                elif control is Control.BRANCH:
+                    following = self._branch(group, pc, execute(group), target)
+                elif control is Control.BARRIER:
+                    following = pc + 1 if self._barrier(group, pc + 1) else None
+                else:
+                    self._finish(group, pc)
+                    following = None
+                if following is None:
+                    return
+                pc = following
+                if pc >= limit:
+                    self._close(group, pc, Status.RUN)
+                    return
         except EmulationError as error:
             raise type(error)(self._locate(error, group, pc)) from error
         finally:
@@ -200,25 +180,44 @@ class Machine:
             self.bytes_lds += group.bytes_lds
             group.bytes_read = group.bytes_written = group.bytes_lds = 0
 
+    def _branch(self, group: WaveGroup, pc: int, taken: np.ndarray | bool, target: int) -> int | None:
+        """Where the group goes on, or None if it does not go on as one."""
+        jumps = taken is True or bool(np.all(taken))
+        if not jumps and np.any(taken):
+            self._close(group, np.where(taken, target, pc + 1), Status.RUN)
+            return None
+        if not jumps:
+            return pc + 1
+        if target <= pc:
+            state = [group.s_file, group.scc, group.vector, group.scratch]
+            since = self.spin_watch.visit(group.waves.tobytes(), target, state, self.progress)
+            if since is not None:
+                self._close(group, target, Status.RUN)
+                self._park(group.waves, since)
+                return None
+        return target
+
     # ------------------------------------------------------------------ barriers and the end
 
     def _barrier(self, group: WaveGroup, resume: int) -> bool:
         """True when the whole group may go straight on."""
         self._close(group, resume, Status.BARRIER)
-        released = self._release(np.unique(group.workgroup))
-        if len(released) and (self.status[group.waves] == Status.RUN).all():
+        self._release(np.unique(group.workgroup))
+        ready = (self.status == Status.RUN) & (self.pc == resume)
+        # Waves that were waiting here already join in: then the scheduler has to form a new group.
+        if int(np.count_nonzero(ready)) == group.count and ready[group.waves].all():
             group.refresh_stamps()
             return True
         return False
 
-    def _release(self, workgroups: np.ndarray) -> np.ndarray:
+    def _release(self, workgroups: np.ndarray) -> None:
         """Let workgroups go on whose live waves have all arrived."""
         arrived = self.status == Status.BARRIER
         blocking = np.zeros(len(self.workgroups), bool)
         np.logical_or.at(blocking, self.workgroup_of[~arrived & (self.status != Status.DONE)], True)
         released = workgroups[~blocking[workgroups]]
         if not len(released):
-            return released
+            return
         self.interval[released] += 1
         waves = np.flatnonzero(arrived & np.isin(self.workgroup_of, released))
         self.status[waves] = Status.RUN
@@ -234,7 +233,6 @@ class Machine:
                         self.lds.carry_over(touch, self.stamps(touch.wave))
         for workgroup in released.tolist():
             self._watch_barrier(workgroup)
-        return released
 
     def _watch_barrier(self, workgroup: int) -> None:
         """Park a workgroup that passes barriers without getting anywhere."""
@@ -301,10 +299,6 @@ class Machine:
                 lines.append(f"workgroup {place} wave {self.wave_id[wave]} {what} {item}")
         shown = "\n  ".join(lines[:16]) + ("\n  ..." if len(lines) > 16 else "")
         return DeadlockError(f"{self.kernel.program.name}: deadlock:\n  {shown}")
-
-
-def _uniform(taken: np.ndarray) -> bool:
-    return bool(taken.all() or not taken.any())
 
 
 def _register_names(bits: int) -> str:

@@ -47,6 +47,7 @@ def fetch(g, kind: str, address: np.ndarray, active: np.ndarray | None) -> np.nd
     flat = address.reshape(-1) if active is None else address[active]
     data = g.memory.load(flat, size)
     g.note_global_read(flat, size, active)
+    g.bytes_read += len(flat) * size
     if signed:
         data = sign_extend(np.ascontiguousarray(data), size)
     return data
@@ -89,6 +90,7 @@ def store(g, first: int, kind: str, address: np.ndarray, active: np.ndarray | No
         _check_poison(g, flat, data, size)
     g.memory.store(flat, data, size)
     g.note_global_write(flat, size, active)
+    g.bytes_written += len(flat) * size
 
 
 def _check_poison(g, address: np.ndarray, data: np.ndarray, size: int) -> None:
@@ -135,5 +137,4 @@ def load_to_lds(g, item: Instruction, kind: str, address: np.ndarray, active: np
         index, width = g.lds.elements(target[write], step, base)
         g.lds.write(index, width, data[write], stamp, g.step)
         touches = (LdsTouch(Footprint.DMA, index, slot, width),)
-    g.bytes_read += g.count * 64 * size
     g.issue(Operation(Kind.VMEM, g.step, 0, touches))
