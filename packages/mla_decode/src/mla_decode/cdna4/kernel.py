@@ -12,7 +12,14 @@ from triton.experimental.gluon import language as gl
 
 from mla_core.layouts.cdna4 import mfma_layout
 from mla_core.stages.row_mask import compute_visible_keys
-from mla_core.stages.split_plan import PLAN_LANES, compute_item_steps, compute_split_plan, compute_splits, find_item
+from mla_core.stages.split_plan import (
+    PLAN_LANES,
+    compute_item_steps,
+    compute_split_plan,
+    compute_splits,
+    divide_up,
+    find_item,
+)
 from mla_core.stages.uniform import keep_here, make_uniform
 from mla_decode.cdna4.attention import load_query, start_softmax
 from mla_decode.cdna4.epilogue import compute_rows, store_result
@@ -74,7 +81,8 @@ def decode(
     cache_seqlens int32 `[batch]`. lse fp32 `[batch, rows]` or None. scratch: fp32, laid out as `partials` says.
     max_tokens: what a row of page_table can name. scale_log2: softmax_scale * log2(e).
     """
-    plan_layout: gl.constexpr = gl.BlockedLayout([PLAN_LANES // (64 * cfg.num_warps)], [64], [cfg.num_warps], [0])
+    # Each wave holds all of the lengths, so that no sum of them goes through LDS.
+    plan_layout: gl.constexpr = gl.BlockedLayout([PLAN_LANES // 64], [64], [cfg.num_warps], [0])
     slot = gl.program_id(2) * gl.num_programs(0) + gl.program_id(0)
     slots = gl.num_programs(0) * gl.num_programs(2)
     first_row = gl.program_id(1) * cfg.rows
@@ -87,7 +95,7 @@ def decode(
         if request < batch:
             seqlen = make_uniform(gl.minimum(gl.maximum(gl.load(cache_seqlens + request), 0), max_tokens))
             splits = compute_splits(seqlen, chunk, cfg.step_tokens)
-            steps = (seqlen + cfg.step_tokens - 1) // cfg.step_tokens
+            steps = divide_up(seqlen, cfg.step_tokens)
             begin, end = compute_item_steps(item - first_item, splits, steps)
             if (item == first_item) & (first_row == 0):
                 store_item_range(scratch, request, first_item, splits)
