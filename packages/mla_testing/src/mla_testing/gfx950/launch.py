@@ -30,6 +30,7 @@ class Execution:
     bytes_written: int
     bytes_lds: int
     seconds: float
+    lines: frozenset[int] = attrs.field(repr=False)  # lines of the assembly text that were executed
 
     @property
     def total(self) -> int:
@@ -154,4 +155,5 @@ def _summary(kernel: Kernel, machines: list[Machine], seconds: float) -> Executi
         sum(m.bytes_written for m in machines),
         sum(m.bytes_lds for m in machines),
         seconds,
+        frozenset(step.instruction.line for step, count in zip(kernel.steps, hits, strict=True) if count),
     )

@@ -5,10 +5,12 @@
 Mutants of every subject kernel: each ``s_waitcnt`` dropped, and each of its counts raised by one; each ``s_barrier``
 dropped; each integer constant of a comparison off by one; each toggle between two buffers undone; each LDS offset
 shifted by 16 bytes. A mutant is *caught* when a check raises or when the output differs from the unbroken kernel's by
-more than an accuracy test would accept. Survivors are listed with what they changed.
+more than an accuracy test would accept. Survivors are listed with what they changed. Instructions that the inputs never
+reach are left alone.
 """
 
 import argparse
+import functools
 import re
 from collections.abc import Callable, Iterator
 
@@ -52,10 +54,11 @@ class Outcome:
 
 @attrs.frozen
 class Subject:
-    """A kernel with inputs. ``run`` launches it once and returns the outputs."""
+    """A kernel with inputs. ``run`` launches it (and perhaps others) and returns the outputs."""
 
     name: str
     run: Callable[[], list[torch.Tensor]]
+    kernel: str = ""  # name of the kernel to break; the last one launched by default
 
 
 # ------------------------------------------------------------------ mutants
@@ -102,15 +105,16 @@ def examine(subject: Subject, sample: int | None = None) -> list[Outcome]:
     with emulate("gfx950", compute_units=4) as session:
         session.max_jumps = MAX_JUMPS
         expected = subject.run()
-        record = session.launches[-1]
-        chosen = mutants(record.asm, record.name)
+        record = [r for r in session.launches if subject.kernel in ("", r.name)][-1]
+        executed = {line for r in session.launches if r.asm == record.asm for line in r.execution.lines}
+        chosen = [m for m in mutants(record.asm, record.name) if m.line in executed]
         if sample is not None and len(chosen) > sample:
             chosen = [chosen[i * len(chosen) // sample] for i in range(sample)]
         program = parse(record.asm, record.name)
         sources = {item.line: item.source for item in program.instructions}
         outcomes = []
         for mutant in chosen:
-            session.rewrite = mutant.apply
+            session.rewrite = functools.partial(_rewrite, record.asm, mutant)
             try:
                 caught = "output" if _differs(subject.run(), expected) else ""
             except EmulationError as error:
@@ -118,6 +122,10 @@ def examine(subject: Subject, sample: int | None = None) -> list[Outcome]:
             reason = "" if caught else _equivalent(mutant, program)
             outcomes.append(Outcome(subject.name, mutant, caught, reason, sources[mutant.line]))
     return outcomes
+
+
+def _rewrite(original: str, mutant: Mutant, asm: str) -> str:
+    return mutant.apply(asm) if asm == original else asm
 
 
 def _differs(found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
@@ -171,8 +179,10 @@ def _earlier_wait(program: Program, here: int, counter: str, count: int) -> str:
 
 
 def _later_wait(program: Program, here: int, counter: str, count: int) -> str:
-    issued = 0
-    for item in program.instructions[here + 1 :]:
+    issued, position = 0, here + 1
+    while position < len(program.instructions):
+        item = program.instructions[position]
+        position += 1
         if item.opcode == "s_waitcnt" and int(dict(_COUNT.findall(item.text)).get(counter, 99)) <= count + issued:
             return f"`{item.text}` in line {item.line} retires the same operations before anything they fill is used"
         if item.opcode.startswith(_COUNTED[counter]):
@@ -180,7 +190,10 @@ def _later_wait(program: Program, here: int, counter: str, count: int) -> str:
         elif item.opcode == "s_endpgm":
             return "nothing after it depends on it: the wave ends"
         elif item.opcode == "s_branch":
-            return ""
+            target = program.labels[item.operands[0]]
+            if target < position:
+                return ""
+            position = target
     return ""
 
 
