@@ -128,7 +128,7 @@ def load_page_ids(keys, tile, cfg: gl.constexpr, geo: gl.constexpr):
             gl.load(table_row + _page_index(_wave_starts(tile, seqlen, rope), geo)),
         )
     else:
-        # One load a wave, its lanes the tokens; `issue_tile` hands each id to the whole wave that copies its row.
+        # One load a wave, its lanes the tokens; `issue_tile` hands each row's offset to the whole wave that copies it.
         one_lane_a_token: gl.constexpr = gl.BlockedLayout([1, 1], [4, 16], [4, 1], [1, 0])
         return PageIds(
             gl.load(table_row + _page_index(_positions(tile, seqlen, one_lane_a_token), geo)),
@@ -165,9 +165,10 @@ def _issue_rows(destination, kv_cache, ids, tile, seqlen, cfg: gl.constexpr, geo
     column = gl.arange(0, destination.shape[2], layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
     if cfg.paging == "page_per_token":
         base = kv_cache
-        slot = _slot(_positions(tile, seqlen, gl.SliceLayout(2, layout)), geo)
-        page = gl.convert_layout(ids, gl.SliceLayout(2, layout))
-        rows = page.to(_offset_type(cfg)) * geo.stride_page + slot.to(_slot_offset_type(geo)) * geo.stride_token
+        ids_layout: gl.constexpr = ids.type.layout
+        slot = _slot(_positions(tile, seqlen, ids_layout), geo).to(_slot_offset_type(geo))
+        rows = ids.to(_offset_type(cfg)) * geo.stride_page + slot * geo.stride_token
+        rows = gl.convert_layout(rows, gl.SliceLayout(2, layout))
     else:
         token = gl.arange(0, WAVE_TOKENS, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout)))
         if cfg.paging == "page_per_tile":
