@@ -14,6 +14,7 @@ from triton.experimental.gluon import language as gl
 from mla_testing import emulate
 from mla_testing.gfx950 import (
     EmulationError,
+    GlobalRaceError,
     LdsRaceError,
     OutOfBoundsError,
     PendingAccessError,
@@ -99,6 +100,24 @@ def test_32_bit_overflow_on_a_large_pool(page):
         with pytest.raises(OutOfBoundsError, match=line_of(sum_rows, "# overflows")) as caught:
             sum_rows[(1,)](pool, pages, out, stride, WIDE=False, num_warps=4)
     assert "32-bit overflow" in str(caught.value)
+
+
+@triton.jit
+def scatter_rows(pool_ptr, pages_ptr, stride, n: tl.constexpr):
+    page = tl.load(pages_ptr + tl.program_id(0)).to(tl.int64)
+    tl.store(pool_ptr + page * stride + tl.arange(0, n), tl.program_id(0).to(tl.float32))
+
+
+def test_storing_to_a_large_pool():
+    stride = 1 << 28
+    pool = sparse_pool(14, stride)
+    pages = torch.tensor([0, 13, 9], dtype=torch.int32)
+    with emulate() as session:
+        scatter_rows[(3,)](pool, pages, stride, n=256)
+        assert session.unwritten(pool) == pool.numel() * 2 - 3 * 256 * 2
+        assert [pool[page, 255].item() for page in pages] == [0.0, 1.0, 2.0]
+        with pytest.raises(GlobalRaceError, match="pool_ptr"):
+            scatter_rows[(3,)](pool, torch.tensor([13, 0, 13], dtype=torch.int32), stride, n=256)
 
 
 def sparse_pool(pages, stride):

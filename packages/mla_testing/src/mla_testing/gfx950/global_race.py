@@ -18,6 +18,7 @@ import numpy as np
 
 from .errors import GlobalRaceError
 from .memory import Region
+from .sparse import SparseArray
 
 CLOCK_BITS = 24
 MANY = (1 << 38) - 1  # workgroup code: several workgroups have read this
@@ -46,12 +47,12 @@ class _Shadow:
         self.region = region
         self.log: list[tuple[np.ndarray, int, Owner, np.ndarray]] = []
         self.logged = 0
-        self.writer: np.ndarray | None = None
-        self._reader: np.ndarray | None = None
+        self.writer: SparseArray | None = None
+        self._reader: SparseArray | None = None
 
-    def reader(self) -> np.ndarray:
+    def reader(self) -> SparseArray:
         if self._reader is None:
-            self._reader = np.zeros(len(self.region.raw) // self.region.unit, np.int64)
+            self._reader = SparseArray(len(self.region.raw) // self.region.unit, np.int64)
         return self._reader
 
     def elements(self, address: np.ndarray, size: int) -> np.ndarray:
@@ -99,7 +100,7 @@ class GlobalRaceDetector:
         shadow = self._shadow(region)
         self._fold(shadow)
         if shadow.writer is None:
-            shadow.writer = np.zeros(len(region.raw) // region.unit, np.int64)
+            shadow.writer = SparseArray(len(region.raw) // region.unit, np.int64)
         workgroup = owner.per_address(owner.workgroup, len(address))
         self._dirty[workgroup] = True
         elements = shadow.elements(address, size)

@@ -1,8 +1,8 @@
 """Global memory: the tensors a launch was given, and nothing else.
 
 An address outside every tensor raises instead of faulting, and names the nearest one. Shadow state (which bytes were
-written, by whom) is allocated with ``np.zeros`` on first use, so it costs only the pages that are touched: tensors
-beyond 4 GiB work as long as the kernel touches little of them.
+written, by whom) is allocated on first use and costs only the pages that are touched: tensors beyond 4 GiB work as long
+as the kernel touches little of them.
 """
 
 import bisect
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .errors import MisalignedAccessError, OutOfBoundsError
+from .sparse import SparseArray
 
 Views = dict[int, Any]  # element width in bytes -> the memory as elements of that width
 
@@ -23,34 +24,33 @@ class Region:
 
     def __init__(self, name: str, base: int, size: int, unit: int = 4, floating: bool = False, keep: object = None):
         self.name, self.base, self.end = name, base, base + size
-        self.unit = unit  # bytes per element, at most 4: granularity of the race shadow
+        self.unit = unit  # bytes per element, at most 4: granularity of the shadows
         self.floating = floating  # holds floats: stored NaN patterns can be recognised as poison
         self.keep = keep  # owner of the memory
         self.start = base & ~15  # 16-byte aligned, so that every view below is aligned
         length = (self.end - self.start + 15) & ~15
         self.raw = np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(self.start))
         self.views: Views = {width: self.raw.view(dtype) for width, dtype in _BYTES_TO_VIEW.items()}
-        self._written: np.ndarray | None = None
+        self._written: SparseArray | None = None  # bool per element
 
     @property
     def size(self) -> int:
         return self.end - self.base
 
-    def written(self) -> np.ndarray:
-        """bool per byte from ``start``: stored to by any launch of the session."""
+    def mark_written(self, offset: np.ndarray, size: int) -> None:
+        """Note stores of ``size`` bytes at byte offsets int64[k] from ``start``."""
         if self._written is None:
-            self._written = np.zeros(len(self.raw), bool)
-        return self._written
+            self._written = SparseArray(len(self.raw) // self.unit, bool)
+        self._written[offset[:, None] // self.unit + np.arange(max(1, size // self.unit))] = True
 
     @property
     def is_written(self) -> bool:
+        """Whether any launch of the session has stored to it."""
         return self._written is not None
 
     def unwritten_bytes(self) -> int:
-        if self._written is None:
-            return self.size
-        first = self.base - self.start
-        return self.size - int(np.count_nonzero(self._written[first : first + self.size]))
+        """Bytes that no launch of the session has stored to."""
+        return self.size - (self._written.count_nonzero() * self.unit if self._written else 0)
 
 
 class Memory:
@@ -120,7 +120,7 @@ class Memory:
         for region, chosen in self.split(address, size):
             offset = address[chosen] - region.start
             scatter(region.views, offset, data[chosen], size)
-            fill(region.written(), offset, size)
+            region.mark_written(offset, size)
 
 
 KERNARG = "kernarg segment"
@@ -158,13 +158,6 @@ def scatter(views: Views, offset: np.ndarray, data: np.ndarray, size: int) -> No
         views[width][offset[:, None] // width + np.arange(size // width)] = elements
     else:
         views[1][offset[:, None] + np.arange(size)] = data.view(np.uint8)
-
-
-def fill(flags: np.ndarray, offset: np.ndarray, size: int) -> None:
-    """Set ``size`` boolean flags from each offset."""
-    width = _width(offset, size)
-    ones = np.ones(width, bool).view(_BYTES_TO_VIEW[width])[0]
-    flags.view(_BYTES_TO_VIEW[width])[offset[:, None] // width + np.arange(size // width)] = ones
 
 
 def _width(offset: np.ndarray, size: int) -> int:

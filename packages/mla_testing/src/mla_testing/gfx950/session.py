@@ -86,7 +86,7 @@ class Session:
             known = Region(name, low, high - low, unit, tensor.dtype.is_floating_point, keep=tensor.untyped_storage())
             self._regions[low, high] = known
         known.name = name
-        known.unit, known.floating = min(known.unit, unit), tensor.dtype.is_floating_point
+        known.floating = tensor.dtype.is_floating_point
         return known
 
     def unwritten(self, tensor: torch.Tensor) -> int:
