@@ -12,7 +12,7 @@ import torch
 
 from mla_core.dispatch import Program, registry
 from mla_core.errors import ArgumentError, UnsupportedError
-from mla_core.program_cache import MISSING, ProgramCache, signature_key
+from mla_core.program_cache import MISSING, ProgramCache, scheduling_bound, signature_key
 from mla_core.target import Target
 from mla_decode.ops import traced
 from mla_decode.plan import DecodePlan
@@ -101,7 +101,7 @@ def mla_decode_with_kvcache(
             config=config,
         )
     _check_plan_type(plan)
-    kv_cache = pool_view(kv_cache)
+    kv_cache, max_seqlen_k = pool_view(kv_cache), scheduling_bound(max_seqlen_k)
     key = signature_key(
         (q, kv_cache, page_table, cache_seqlens, out, lse_out),
         (softmax_scale, max_seqlen_k, kv_lora_rank, qk_rope_head_dim, causal, logit_cap, return_lse, solution, config),
@@ -174,7 +174,7 @@ def mla_decode_plan(
         ConfigError, UnsupportedError: as `mla_decode_with_kvcache`.
     """
     _check_plan_type(plan)
-    kv_cache = pool_view(kv_cache)
+    kv_cache, max_seqlen_k = pool_view(kv_cache), scheduling_bound(max_seqlen_k)
     problem, _ = validate(
         q,
         kv_cache,
@@ -192,7 +192,7 @@ def mla_decode_plan(
     )
     program: Any = registry.program(problem, Target.current(q.device), solution=solution, config=config)
     if problem.is_empty or not hasattr(program, "fill_plan"):
-        return DecodePlan(key=(), words=None)
+        return DecodePlan(key=())
     if plan is None:
         plan = program.make_plan(q.device)
     _check_plan(program, plan, q.device)

@@ -45,18 +45,19 @@ def swizzled_tile() -> gl.NVMMASharedLayout:
 
 
 @gluon.constexpr_function
-def row_store(columns: int) -> gl.DistributedLinearLayout:
-    """A `[64, columns]` tile of 16-bit elements for wide stores, each row in the warp whose accumulator holds it.
+def row_store(columns: int, lane_columns: int = STORE_COLUMNS) -> gl.DistributedLinearLayout:
+    """A `[64, columns]` tile for wide stores, each row in the warp whose accumulator holds it.
 
-    A lane holds 8 neighbouring columns, the 4 lanes of a row 32; so converting an accumulator to it stays in the warp.
+    A lane holds `lane_columns` neighbouring columns (8 elements of 16 bits or 4 of 32 fill a store), the 4 lanes of a
+    row four times that; so converting an accumulator to it stays in the warp.
     """
-    registers = [[0, 1 << bit] for bit in range((STORE_COLUMNS - 1).bit_length())]
-    lanes = [[0, STORE_COLUMNS << bit] for bit in range((LANES_PER_ROW - 1).bit_length())]
+    registers = [[0, 1 << bit] for bit in range((lane_columns - 1).bit_length())]
+    lanes = [[0, lane_columns << bit] for bit in range((LANES_PER_ROW - 1).bit_length())]
     row, rows_per_pass = 1, LANES_PER_WARP // LANES_PER_ROW
     while row < rows_per_pass:
         lanes.append([row, 0])
         row *= 2
-    column = STORE_COLUMNS * LANES_PER_ROW
+    column = lane_columns * LANES_PER_ROW
     while column < columns:
         registers.append([0, column])
         column *= 2

@@ -58,7 +58,7 @@ class Part:
 
     @gluon.jit
     def load_launches(self, STORERS: gl.constexpr):
-        """Launches with this plan before the running one, int64; 0 where the part has no piece.
+        """Launches with this plan before the running one; 0 where the part has no piece.
 
         Each launch adds STORERS arrivals a piece to a request's counter. Called before this part's own arrivals, so that
         those of this launch cannot be complete.
@@ -66,9 +66,10 @@ class Part:
         first, last = self.load_requests()
         request = gl.where(self.load_pieces(first) > 1, first, last)
         pieces = self.load_pieces(request)
-        launches = gl.to_tensor(0).to(gl.int64)
+        launches = 0
         if (pieces > 1) & (first <= last):
-            launches = load_acquire(self.arrivals(self.load_first_slot(request))) // (STORERS * pieces)
+            arrived = load_acquire(self.arrivals(self.load_first_slot(request)))
+            launches = (arrived // (STORERS * pieces)).to(gl.int32)
         return launches
 
     @gluon.jit

@@ -78,7 +78,8 @@ class HopperDecodeProgram:
     def make_plan(self, device: torch.device) -> DecodePlan:
         """An unfilled plan: its size depends on the batch and the machine, not on lengths."""
         words = torch.empty(self.geometry.tokens_at + self.problem.batch, dtype=torch.int32, device=device)
-        return DecodePlan(key=self.plan_key, words=words)
+        scratch = torch.empty(self.geometry.scratch_rows * (KV_LORA_RANK + 1), dtype=torch.float32, device=device)
+        return DecodePlan(key=self.plan_key, words=words, scratch=scratch)
 
     def fill_plan(self, plan: DecodePlan, cache_seqlens: torch.Tensor) -> None:
         """Enqueues the planner, which fills `plan` in place."""
@@ -103,7 +104,6 @@ class HopperDecodeProgram:
         if self.q_copied:
             q = q.contiguous()
         scale_log2, negate = split_scale(softmax_scale)
-        scratch = torch.empty(self.geometry.scratch_rows * (KV_LORA_RANK + 1), dtype=torch.float32, device=q.device)
         block_m = self.config.block_m
         with _on_device(q):
             self._decode[negate](
@@ -115,8 +115,8 @@ class HopperDecodeProgram:
                 page_table.stride(0),
                 plan.words,
                 out,
-                scratch if lse is None else lse,
-                scratch,
+                plan.scratch if lse is None else lse,
+                plan.scratch,
                 scale_log2,
                 0,
             )

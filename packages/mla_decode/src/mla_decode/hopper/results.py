@@ -92,7 +92,8 @@ class Results:
         for request in range(first, last + 1, gl.maximum(last - first, 1)):
             pieces = part.load_pieces(request)
             if pieces > 1:
-                wait_arrivals(part.arrivals(part.load_first_slot(request)), (launches + 1) * (STORERS * pieces))
+                arrivals = (launches.to(gl.int64) + 1) * (STORERS * pieces)
+                wait_arrivals(part.arrivals(part.load_first_slot(request)), arrivals)
                 mbarrier.arrive(ready.index(turn))
             turn += 1
 

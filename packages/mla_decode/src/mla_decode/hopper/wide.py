@@ -38,6 +38,7 @@ OUTPUT_WARPGROUPS = gl.constexpr(2)
 STORERS = gl.constexpr(3)
 """Warpgroups that store something of an item: softmax 0 (lse) and both output ones."""
 MERGE_COLUMNS = gl.constexpr(128)
+FLOAT_COLUMNS = gl.constexpr(4)  # of a lane's 128-bit store
 
 SOFTMAX_REGISTERS = 96
 OUTPUT_REGISTERS = 160
@@ -247,11 +248,12 @@ def run_softmax(tiles, pool, results, q_desc, q_rope_desc, part, scale_log2, zer
 def store_columns(results, part, request, FIRST_COLUMN: gl.constexpr, o, DTYPE: gl.constexpr):
     """Stores 128 columns of an item's normalised O: rounded to out, or in fp32 to the scratch for a piece."""
     if part.load_pieces(request) > 1:
-        scratch_layout: gl.constexpr = wgmma.accumulator(PIECE)
+        scratch_layout: gl.constexpr = wgmma.row_store(PIECE, lane_columns=FLOAT_COLUMNS)
         scratch_row = part.first_row() + gl.arange(0, WGMMA_ROWS, gl.SliceLayout(1, scratch_layout))
         scratch_column = FIRST_COLUMN + gl.arange(0, PIECE, gl.SliceLayout(0, scratch_layout))
         valid = (scratch_row < results.geometry.rows)[:, None]
-        results.store_partial(part.load_slot(request), scratch_row[:, None], scratch_column[None, :], o, valid)
+        lines = gl.convert_layout(o, scratch_layout)
+        results.store_partial(part.load_slot(request), scratch_row[:, None], scratch_column[None, :], lines, valid)
     else:
         layout: gl.constexpr = wgmma.row_store(PIECE)
         row = part.first_row() + gl.arange(0, WGMMA_ROWS, gl.SliceLayout(1, layout))
