@@ -1,1 +1,1 @@
-"""Absorbed decode for gfx950 (CDNA 4) in Gluon. `solution.py` registers it, `pipeline.py` is the kernel."""
+"""Absorbed decode for gfx950 (CDNA 4) in Gluon. `solution.py` registers it, `kernel.py` is the kernel."""
