@@ -15,6 +15,7 @@ from mla_core.layouts.cdna4 import (  # noqa: E402
     LINE_ELEMENTS,
     WARP_SIZE,
     group_exchange_layout,
+    group_sum_layout,
     tile_copy_layout,
     tile_offset_bases,
     tile_shared_layout,
@@ -124,10 +125,12 @@ def test_transposed_reads_of_v_meet_no_bank_twice(shape: Shape) -> None:
 
 
 def test_token_groups_meet_without_bank_conflicts() -> None:
-    """16 lanes store 16 bytes each, of 16 rows."""
+    """16 lanes store 16 bytes each, of 16 rows, and read 16 bytes each, of one."""
     (interval, padding), *rest = group_exchange_layout(4, 16, 512).interval_padding_pairs
     assert not rest and interval == 512
     assert passes([4 * row * (interval + padding) for row in range(16)], 16) == 1
+    columns = group_sum_layout(4, WAVES).size_per_thread[2]
+    assert passes([4 * columns * lane for lane in range(16)], 16) == 1
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 512), (4, 10, 512), (4, 16, 500)])

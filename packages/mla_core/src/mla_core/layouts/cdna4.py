@@ -133,8 +133,9 @@ def group_exchange_layout(groups: int, rows: int, columns: int) -> gl.PaddedShar
 
 @constexpr_function
 def group_sum_layout(groups: int, num_warps: int) -> gl.BlockedLayout:
-    """`[groups, rows, columns]` read back for the sum over the groups and for global stores.
+    """fp32 `[groups, rows, columns]` read back for the sum over the groups and for global stores.
 
-    A lane holds all groups of 8 consecutive columns, 16 bytes of a 16-bit result; a wave holds whole rows.
+    A lane holds all groups of 4 consecutive columns, one 16-byte read each, so that 16 lanes meet every bank once; a
+    wave holds whole rows.
     """
-    return gl.BlockedLayout([groups, 1, COPY_ELEMENTS], [1, 1, WARP_SIZE], [1, num_warps, 1], [2, 1, 0])
+    return gl.BlockedLayout([groups, 1, COPY_BYTES // FP32_BYTES], [1, 1, WARP_SIZE], [1, num_warps, 1], [2, 1, 0])
