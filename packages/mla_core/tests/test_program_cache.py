@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mla_core import Target
-from mla_core.program_cache import MISSING, ProgramCache, signature_key
+from mla_core.program_cache import MISSING, ProgramCache, scheduling_bound, signature_key
 from mla_core.target import override
 
 
@@ -82,3 +82,11 @@ def test_an_empty_problem_is_known_and_no_key_is_not_kept():
     assert cache.get(None) is MISSING
     cache.clear()
     assert cache.get(("empty",)) is MISSING
+
+
+@pytest.mark.parametrize(
+    ("length", "bound"), [(1, 1), (2, 2), (3, 4), (4096, 4096), (4097, 8192), (0, 0), (-3, -3), (None, None), (True, True)]
+)
+def test_scheduling_bound_rounds_positive_ints_up(length, bound):
+    found = scheduling_bound(length)
+    assert found == bound and type(found) is type(bound)

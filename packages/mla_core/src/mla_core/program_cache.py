@@ -40,6 +40,14 @@ def signature_key(tensors: tuple[torch.Tensor | None, ...], options: tuple[Any, 
     return key
 
 
+def scheduling_bound(length: Any) -> Any:
+    """An upper bound of lengths, rounded up to a power of two; anything but a positive int as it is.
+
+    Such bounds only guide scheduling, and a server's grow by one a step: rounded, they share a Program.
+    """
+    return 1 << (length - 1).bit_length() if type(length) is int and length > 0 else length
+
+
 class ProgramCache:
     """Programs by signature, as many as `entries`; the one added first goes first."""
 

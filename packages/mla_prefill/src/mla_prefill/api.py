@@ -12,7 +12,7 @@ import torch
 
 from mla_core.dispatch import Program, registry
 from mla_core.errors import ArgumentError, UnsupportedError
-from mla_core.program_cache import MISSING, ProgramCache, signature_key
+from mla_core.program_cache import MISSING, ProgramCache, scheduling_bound, signature_key
 from mla_core.target import Target
 from mla_prefill.ops import traced
 from mla_prefill.plan import PrefillPlan
@@ -97,6 +97,7 @@ def mla_prefill(
             config=config,
         )
     _check_plan_type(plan)
+    max_seqlen_q, max_seqlen_kv = scheduling_bound(max_seqlen_q), scheduling_bound(max_seqlen_kv)
     key = signature_key(
         (q, k, v, cu_seqlens_q, cu_seqlens_kv, out, lse_out),
         (max_seqlen_q, max_seqlen_kv, softmax_scale, is_causal, logit_cap, return_lse, solution, config),
@@ -167,6 +168,7 @@ def mla_prefill_plan(
         ConfigError, UnsupportedError: as `mla_prefill`.
     """
     _check_plan_type(plan)
+    max_seqlen_q, max_seqlen_kv = scheduling_bound(max_seqlen_q), scheduling_bound(max_seqlen_kv)
     problem, _ = validate(
         q,
         k,
