@@ -85,7 +85,8 @@ def test_an_empty_problem_is_known_and_no_key_is_not_kept():
 
 
 @pytest.mark.parametrize(
-    ("length", "bound"), [(1, 1), (2, 2), (3, 4), (4096, 4096), (4097, 8192), (0, 0), (-3, -3), (None, None), (True, True)]
+    ("length", "bound"),
+    [(1, 1), (2, 2), (3, 4), (4096, 4096), (4097, 8192), (0, 0), (-3, -3), (None, None), (True, True)],
 )
 def test_scheduling_bound_rounds_positive_ints_up(length, bound):
     found = scheduling_bound(length)

@@ -99,7 +99,9 @@ def check_plan(heads: int, seqlens: list[int]) -> None:
 @pytest.mark.parametrize("heads", [16, 64, 128])
 @pytest.mark.parametrize("name", BATCHES)
 def test_every_block_belongs_to_one_part(name: str, heads: int) -> None:
-    source = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); from test_planner import *; check_plan({heads}, BATCHES[{name!r}])"
+    here = os.path.dirname(__file__)
+    call = f"check_plan({heads}, BATCHES[{name!r}])"
+    source = f"import sys; sys.path.insert(0, {here!r}); from test_planner import *; {call}"
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -7,12 +7,12 @@ import torch
 
 pytest.importorskip("triton")
 
-from triton.experimental import gluon  # noqa: E402
-from triton.experimental.gluon import language as gl  # noqa: E402
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
 
-from mla_core.layouts.cdna4_flat import flat_copy_layout  # noqa: E402
-from mla_prefill.cdna4.ring import STAGES, make_ring  # noqa: E402
-from mla_testing import emulate  # noqa: E402
+from mla_core.layouts.cdna4_flat import flat_copy_layout
+from mla_prefill.cdna4.ring import STAGES, make_ring
+from mla_testing import emulate
 
 BLOCK_N = 64
 V_DIM = 128

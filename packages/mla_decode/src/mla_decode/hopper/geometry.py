@@ -8,7 +8,6 @@ from mla_core.config import KernelConfig, kernel_config
 from mla_decode.hopper.config import BLOCK_N
 from mla_decode.problem import DecodeProblem
 
-
 RECORD_WORDS = 16
 """int32 words of a part's record in the plan: 64 bytes."""
 

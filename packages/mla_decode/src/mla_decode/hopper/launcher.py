@@ -20,7 +20,9 @@ class Launcher:
     kernel does not exempt.
     """
 
-    def __init__(self, fn: Any, grid: tuple[int, int, int], constants: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, fn: Any, grid: tuple[int, int, int], constants: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> None:
         self._fn, self._grid, self._constants, self._options = fn, grid, dict(constants), dict(options)
         self._constant_values = tuple(self._constants[name] for name in fn.arg_names if name in self._constants)
         self._compiled: Any = None

@@ -14,7 +14,12 @@ warpgroup's half of a slot, so it refills it, with the block after next, possibl
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 from triton.language.core import _aggregate as aggregate
 
 from mla_core.layouts import wgmma
@@ -69,7 +74,10 @@ class Tiles:
         mbarrier.expect(full, ROWS * (HALF_COLUMNS + WG * ROPE) * ELEMENT_BYTES)
         for half in gl.static_range(HALF_PIECES):
             issue_bulk_load(
-                q_desc, [request, first_row, (WG * HALF_PIECES + half) * PIECE], full, self.q.index(WG * HALF_PIECES + half)
+                q_desc,
+                [request, first_row, (WG * HALF_PIECES + half) * PIECE],
+                full,
+                self.q.index(WG * HALF_PIECES + half),
             )
         if WG == 1:
             issue_bulk_load(q_rope_desc, [request, first_row, KV_LORA_RANK], full, self.q_rope.index(0))
@@ -243,7 +251,9 @@ def decode_narrow(
         gl.allocate_shared_memory(dtype, [1, 1, ROWS, ROPE], q_rope_desc.layout),
         gl.allocate_shared_memory(dtype, [SLOTS * PIECES, 1, BLOCK_N, PIECE], piece_desc.layout),
         gl.allocate_shared_memory(dtype, [SLOTS, 1, BLOCK_N, ROPE], rope_desc.layout),
-        gl.allocate_shared_memory(gl.float32, [2 * WARPGROUPS, BLOCK_N, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [1, 0])),
+        gl.allocate_shared_memory(
+            gl.float32, [2 * WARPGROUPS, BLOCK_N, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+        ),
         gl.allocate_shared_memory(dtype, [WARPGROUPS, BLOCK_N, ROWS], p_layout),
         _barriers(WARPGROUPS),
         _barriers(WARPGROUPS * SLOTS),

@@ -105,4 +105,3 @@ class Part:
     def load_slot(self, request):
         """Scratch slot of the part's own piece of a request."""
         return 2 * self.index() + (request != self.load_word(FIRST_REQUEST)).to(gl.int32)
-

@@ -73,7 +73,14 @@ class HopperDecodeProgram:
     @property
     def plan_key(self) -> tuple[Any, ...]:
         """What a plan depends on besides the lengths; equal keys mean that a plan may be shared."""
-        return ("hopper", self.problem.batch, self.max_tokens, self.geometry.parts, self.geometry.row_tiles, self.config)
+        return (
+            "hopper",
+            self.problem.batch,
+            self.max_tokens,
+            self.geometry.parts,
+            self.geometry.row_tiles,
+            self.config,
+        )
 
     def make_plan(self, device: torch.device) -> DecodePlan:
         """An unfilled plan: its size depends on the batch and the machine, not on lengths."""
@@ -133,7 +140,12 @@ class HopperDecodeProgram:
         signature = {
             name: f"tensordesc<{element}[1,{rows},{columns}],{LAYOUT!r}>" for name, (rows, columns) in boxes.items()
         }
-        signature |= {"page_table_ptr": "*i32", "page_table_stride": "i32", "plan_ptr": "*i32", "out_ptr": f"*{element}"}
+        signature |= {
+            "page_table_ptr": "*i32",
+            "page_table_stride": "i32",
+            "plan_ptr": "*i32",
+            "out_ptr": f"*{element}",
+        }
         signature |= {"lse_ptr": "*fp32", "scratch_ptr": "*fp32", "scale_log2": "fp32", "zero": "i32"}
         return [
             KernelSpec(

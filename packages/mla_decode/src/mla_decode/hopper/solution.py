@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mla_core import triton_support
 from mla_core.dispatch import YES, Program, Solution, Verdict, no
-from mla_core.problem import COPY_BYTES, ELEMENT_BYTES
+from mla_core.problem import COPY_BYTES, ELEMENT_BYTES, MAX_INT32
 from mla_core.target import Target
 from mla_decode.hopper.config import BLOCK_N, HopperDecodeConfig
 from mla_decode.hopper.schedule import choose
@@ -40,6 +40,13 @@ def supports(problem: DecodeProblem, target: Target) -> Verdict:
                 return no(f"needs strides that are multiples of {multiple} elements, and {name} has one of {stride}")
             if not 0 < stride < LARGEST_STRIDE:
                 return no(f"needs strides of 1 to {LARGEST_STRIDE - 1} elements, and {name} has one of {stride}")
+    for name, (_, token, head), columns in (
+        ("q", problem.q_strides, problem.head_dim),
+        ("out", problem.out_strides, problem.kv_lora_rank),
+    ):
+        span = (problem.q_len - 1) * token + (problem.heads - 1) * head + columns
+        if span > MAX_INT32:  # rows of a request are counted in 32 bits
+            return no(f"needs the rows of a request within {MAX_INT32} elements, and those of {name} span {span}")
     return YES
 
 
@@ -53,11 +60,12 @@ def build(problem: DecodeProblem, target: Target, config: HopperDecodeConfig) ->
 def samples(_target: Target) -> dict[str, DecodeProblem]:
     """Problems that reach each regime and tile."""
     return {
-        "16 heads": DecodeProblem.make(batch=4, heads=16, return_lse=True),
-        "16 heads x 2 tokens": DecodeProblem.make(batch=4, heads=16, q_len=2),
-        "64 heads": DecodeProblem.make(batch=4, heads=64),
-        "128 heads": DecodeProblem.make(batch=4, heads=128, return_lse=True),
-        "128 heads x 2 tokens, fp16": DecodeProblem.make(batch=4, heads=128, q_len=2, dtype="fp16"),
+        "16 heads": DecodeProblem.make(batch=8, heads=16, return_lse=True),
+        "16 heads x 2 tokens": DecodeProblem.make(batch=8, heads=16, q_len=2),
+        "64 heads": DecodeProblem.make(batch=8, heads=64),
+        "128 heads": DecodeProblem.make(batch=8, heads=128, return_lse=True),
+        "128 heads, few blocks": DecodeProblem.make(batch=1, heads=128, return_lse=True),
+        "128 heads x 2 tokens, fp16": DecodeProblem.make(batch=8, heads=128, q_len=2, dtype="fp16"),
     }
 
 

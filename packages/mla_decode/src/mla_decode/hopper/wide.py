@@ -19,7 +19,12 @@ an item's last factor before that of the next item is stored, and a slot is refi
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 from triton.language.core import _aggregate as aggregate
 
 from mla_core.layouts import wgmma
@@ -130,12 +135,18 @@ class Tiles:
         for piece in gl.static_range(0, PIECES, 2):
             q, k = self.q.index(zero + piece), self.latent.index(zero + SLOT * PIECES + piece)
             s = warpgroup_mma(
-                q.reshape([WGMMA_ROWS, PIECE]), k.reshape([BLOCK_N, PIECE]).permute((1, 0)), s, use_acc=piece > 0, is_async=True
+                q.reshape([WGMMA_ROWS, PIECE]),
+                k.reshape([BLOCK_N, PIECE]).permute((1, 0)),
+                s,
+                use_acc=piece > 0,
+                is_async=True,
             )
         mbarrier.wait(far, phase)
         for piece in gl.static_range(1, PIECES, 2):
             q, k = self.q.index(zero + piece), self.latent.index(zero + SLOT * PIECES + piece)
-            s = warpgroup_mma(q.reshape([WGMMA_ROWS, PIECE]), k.reshape([BLOCK_N, PIECE]).permute((1, 0)), s, is_async=True)
+            s = warpgroup_mma(
+                q.reshape([WGMMA_ROWS, PIECE]), k.reshape([BLOCK_N, PIECE]).permute((1, 0)), s, is_async=True
+            )
         s = warpgroup_mma(
             q_rope.reshape([WGMMA_ROWS, ROPE]), rope.reshape([BLOCK_N, ROPE]).permute((1, 0)), s, is_async=True
         )
@@ -155,7 +166,9 @@ class Tiles:
 
 
 @gluon.jit
-def run_softmax(tiles, pool, results, q_desc, q_rope_desc, part, scale_log2, zero, WG: gl.constexpr, NEGATE: gl.constexpr):
+def run_softmax(
+    tiles, pool, results, q_desc, q_rope_desc, part, scale_log2, zero, WG: gl.constexpr, NEGATE: gl.constexpr
+):
     """A softmax warpgroup: every second block of each item, from fetching it to handing P on."""
     layout: gl.constexpr = wgmma.accumulator(BLOCK_N)
     by_row: gl.constexpr = gl.SliceLayout(1, layout)

@@ -12,9 +12,9 @@ from mla_core.errors import ArgumentError
 from mla_core.target import Target
 from mla_testing.aot.catalog import CatalogEntry
 
-FIELDS = ("registers", "shared_bytes", "loop", "loop_per_matrix")
+FIELDS = ("registers", "shared_bytes", "loop", "loop_per_matrix", "spills")
 """What a limit may bound; `loop` counts the instructions of the steady loop, `loop_per_matrix` those for each matrix
-instruction in it."""
+instruction in it. `spills` alone raises a ceiling, which is 0: an exception, whose reason stands beside it."""
 
 
 @functools.cache
@@ -39,5 +39,6 @@ def limits_of(entry: CatalogEntry) -> dict[str, float]:
     for listed in all_limits():
         if listed["target"] == entry.target and fnmatch.fnmatch(entry.name, listed["kernel"]):
             for name in listed.keys() & set(FIELDS):
-                limits[name] = min(listed[name], limits.get(name, listed[name]))
+                lowest = max if name == "spills" else min
+                limits[name] = lowest(listed[name], limits.get(name, listed[name]))
     return limits

@@ -68,9 +68,10 @@ def row_of(entry: CatalogEntry, report: CompiledReport) -> CompiledRow:
     figures: dict[str, float] = {"registers": report.registers, "shared_bytes": report.shared_bytes}
     if loop is not None:
         figures |= {"loop": loop.total, "loop_per_matrix": loop.total / loop.matrix}
-    broken = report.broken_limits(Target.named(entry.target))
-    for name, ceiling in limits_of(entry).items():
-        if name in FIELDS and name != "shared_bytes" and figures.get(name, 0) > ceiling:
+    limits = limits_of(entry)
+    broken = report.broken_limits(Target.named(entry.target), limits["spills"])
+    for name, ceiling in limits.items():
+        if name in FIELDS and name not in ("shared_bytes", "spills") and figures.get(name, 0) > ceiling:
             broken.append(f"{name} {figures[name]:.4g} exceeds the ceiling {ceiling:g}")
     return CompiledRow(
         entry=entry,
