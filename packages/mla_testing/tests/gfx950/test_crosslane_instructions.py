@@ -109,6 +109,12 @@ def test_inactive_lanes_send_zero():
         (0x401F, lambda i: i ^ 16),
         (0x00A0, lambda i: i - i % 32 + 5),  # and 0, or 5
         (0x80B1, lambda i: i ^ 1),  # quad permutation [1, 0, 3, 2]
+        ("swizzle(SWAP,16)", lambda i: i - i % 32 + (i + 16) % 32),
+        ("swizzle(SWAP,2)", lambda i: i + 2 if i % 4 < 2 else i - 2),
+        ("swizzle(REVERSE,8)", lambda i: i - i % 8 + 7 - i % 8),
+        ("swizzle(BROADCAST,8,3)", lambda i: i - i % 8 + 3),
+        ("swizzle(QUAD_PERM,3,0,1,2)", lambda i: i - i % 4 + (i - 1) % 4),
+        ('swizzle(BITMASK_PERM,"01pip")', lambda i: i - i % 32 + 8 + (i % 8 ^ 2)),
     ],
 )
 def test_swizzle(offset, source):

@@ -3,6 +3,8 @@
 Source: CDNA3/CDNA4 ISA guides, "Data Parallel Primitives"; LLVM AMDGPU operand syntax for the DPP controls.
 """
 
+import re
+
 import numpy as np
 
 from .asm import Instruction
@@ -184,7 +186,7 @@ def permute(item: Instruction, labels: Labels) -> Executor:
 def swizzle(item: Instruction, labels: Labels) -> Executor:
     """offset[15] = 1: quad permutation; else within 32 lanes: ((lane & and) | or) ^ xor from offset[4:0], [9:5], [14:10]."""
     d, filled, source = vgpr(item.operands[0]), register(item.operands[0]).bits(), source_u32(item.operands[1])
-    lane = _swizzle_lanes(item.number("offset"))
+    lane = _swizzle_lanes(_swizzle_code(item.text_of("offset") or "0"))
 
     def execute(g):
         value = np.broadcast_to(source(g), (g.count, LANES))
@@ -194,6 +196,34 @@ def swizzle(item: Instruction, labels: Labels) -> Executor:
         g.issue(Operation(Kind.LDS, g.step, filled))
 
     return execute
+
+
+def _swizzle_code(offset: str) -> int:
+    """The 16-bit pattern of an offset, a number or one of the assembler's names for it (LLVM AMDGPU operand syntax).
+
+    SWAP,n exchanges neighbouring groups of n lanes; REVERSE,n turns round groups of n; BROADCAST,n,l gives each group of
+    n the value of its lane l; QUAD_PERM,a,b,c,d permutes groups of 4; BITMASK_PERM,"mask" gives for each of the 5 bits of
+    a lane's number, highest first: 0 or 1, p (kept) or i (inverted).
+    """
+    named = re.fullmatch(r"swizzle\((\w+),(.*)\)", offset)
+    if named is None:
+        return int(offset, 0)
+    mode, given = named[1], named[2].replace('"', "").replace(" ", "").split(",")
+    if mode == "BITMASK_PERM":
+        bits = list(enumerate(reversed(given[0])))
+        keep = sum(1 << bit for bit, what in bits if what in "pi")
+        one = sum(1 << bit for bit, what in bits if what == "1")
+        return keep | one << 5 | sum(1 << bit for bit, what in bits if what == "i") << 10
+    numbers = [int(number, 0) for number in given]
+    if mode == "QUAD_PERM":
+        return 0x8000 | sum(lane << (2 * place) for place, lane in enumerate(numbers))
+    if mode == "SWAP":
+        return 31 | numbers[0] << 10
+    if mode == "REVERSE":
+        return 31 | (numbers[0] - 1) << 10
+    if mode == "BROADCAST":
+        return (32 - numbers[0]) | numbers[1] << 5
+    raise ValueError(f"unknown swizzle mode {mode}")
 
 
 def _swizzle_lanes(code: int) -> np.ndarray:
