@@ -177,3 +177,14 @@ def test_a_refusal_leaves_the_outputs_alone():
     with pytest.raises(ArgumentError):
         call(out=out, logit_cap=1.0)
     assert (out == 3).all()
+
+
+@pytest.mark.parametrize("page", [-1, 3, 2147480000])
+def test_a_visible_page_outside_the_pool_is_refused_by_name(page):
+    changed = arguments()
+    changed["page_table"][1, 1] = page
+    with pytest.raises(ArgumentError) as refusal:
+        mla_decode_with_kvcache(**changed)
+    assert refusal.value.argument == "page_table[1, 1]" and refusal.value.value == page
+    changed["cache_seqlens"][1] = 8  # the second page is no longer needed
+    assert mla_decode_with_kvcache(**changed).isfinite().all()

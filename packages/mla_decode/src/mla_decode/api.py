@@ -16,7 +16,7 @@ from mla_core.program_cache import MISSING, ProgramCache, scheduling_bound, sign
 from mla_core.target import Target
 from mla_decode.ops import traced
 from mla_decode.plan import DecodePlan
-from mla_decode.problem import KV_LORA_RANK, QK_ROPE_HEAD_DIM, check_outputs, pool_view, validate
+from mla_decode.problem import KV_LORA_RANK, QK_ROPE_HEAD_DIM, check_outputs, check_pages, pool_view, validate
 
 _programs = ProgramCache()
 
@@ -76,7 +76,8 @@ def mla_decode_with_kvcache(
 
     Raises:
         ArgumentError: an argument's type, shape, dtype, device or stride; names it, its value and what is allowed.
-            Also a plan that was made for other shapes or another solution.
+            Also a plan that was made for other shapes or another solution, and, for tensors on the CPU, a page outside the
+            pool that a visible key needs (on a GPU its result is undefined).
         ConfigError: `config` is of another solution, or contradicts the problem.
         UnsupportedError: `solution` cannot serve this problem, and why.
     """
@@ -130,6 +131,8 @@ def mla_decode_with_kvcache(
         result = q.new_empty((*q.shape[:-1], kv_lora_rank))
     if out is not None or lse_out is not None:
         check_outputs(q, kv_cache, page_table, cache_seqlens, out, lse_out)
+    if q.device.type == "cpu":  # what a device reads on its own, the host can read here
+        check_pages(page_table, cache_seqlens, *kv_cache.shape[:2])
     lse: Any = q.new_empty(q.shape[:-1], dtype=torch.float32) if return_lse and lse_out is None else lse_out
     if program is None:
         result.zero_()

@@ -250,3 +250,17 @@ def check_outputs(
         others["out"] = out
     if lse_out is not None:
         check_disjoint("lse_out", lse_out, others)
+
+
+def check_pages(page_table: torch.Tensor, cache_seqlens: torch.Tensor, num_pages: int, page_size: int) -> None:
+    """Refuses a page id outside the pool where a visible key needs it. For tensors that the host can read at once."""
+    first_token = torch.arange(page_table.shape[1]) * page_size
+    outside = (page_table < 0) | (page_table >= num_pages)
+    wrong = (outside & (first_token < cache_seqlens[:, None])).nonzero()
+    if wrong.numel():
+        request, slot = wrong[0].tolist()
+        allowed = f"0 to {num_pages - 1}, the pool's pages" if num_pages else "nothing, for the pool has no page"
+        where = f"page_table[{request}, {slot}]"
+        raise ArgumentError(
+            where, int(page_table[request, slot]), f"{allowed} (cache_seqlens is {cache_seqlens[request]})"
+        )

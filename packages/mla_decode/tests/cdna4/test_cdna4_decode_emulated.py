@@ -11,7 +11,8 @@ from mla_core import triton_support
 MISSING = triton_support.missing((3, 9))
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
-from mla_decode import mla_decode_with_kvcache  # noqa: E402
+from mla_core.errors import ArgumentError  # noqa: E402
+from mla_decode import api, mla_decode_with_kvcache  # noqa: E402
 from mla_decode.cdna4.config import CDNA4DecodeConfig  # noqa: E402
 from mla_testing import emulate  # noqa: E402
 from mla_testing.accuracy import compare  # noqa: E402
@@ -97,11 +98,14 @@ def test_requests_run_in_turns_where_there_are_more_than_workgroups() -> None:
     check(inputs, *attend(inputs))
 
 
-def test_a_page_outside_the_pool_is_caught() -> None:
-    """What the host cannot know: a visible entry of the table that names no page. The emulator refuses the access."""
+def test_a_page_outside_the_pool_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A visible entry of the table that names no page: refused by name, and behind that check by the emulator."""
     inputs = paged_cache(seqlens=(100,), heads=16)
     inputs.page_table[0, 1] = 2**20
-    with pytest.raises(OutOfBoundsError):
+    with pytest.raises(ArgumentError, match=r"page_table\[0, 1\] is 1048576; allowed: 0 to "):
+        attend(inputs)
+    monkeypatch.setattr(api, "check_pages", lambda *_arguments: None)
+    with pytest.raises(OutOfBoundsError, match=r"paged_tile\.py"):
         attend(inputs)
 
 

@@ -36,6 +36,7 @@ def test_fault_in_the_emulator_is_a_row_and_exit_code_1(
         raise EmulationError("wave 0 reads LDS that wave 2 has written")
 
     monkeypatch.setattr(counts, "call", faulty)
+    monkeypatch.setenv("COLUMNS", "200")  # a table cut to a narrow terminal drops cells
     assert main(["bench", "decode", "--emulate", "--grid", "1x64x16"]) == 1
     printed = capsys.readouterr().out
     assert "stopped" in printed
