@@ -11,6 +11,7 @@ from mla_core.problem import (
     TORCH_DTYPES,
     PagedKV,
     check_head_dim,
+    contiguous_strides,
     fits_int32,
     is_aligned,
     last_byte_offset,
@@ -115,3 +116,8 @@ def test_head_dim_is_named_in_the_refusal():
     check_head_dim("kv_lora_rank", 512, 512)
     with pytest.raises(ArgumentError, match="kv_lora_rank is 256; allowed: 512"):
         check_head_dim("kv_lora_rank", 256, 512)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 5, 576), (7, 4, 128), (1, 9)])
+def test_contiguous_strides_are_torchs(shape):
+    assert contiguous_strides(*shape) == torch.empty(shape).stride()[:-1]

@@ -5,7 +5,9 @@ A Problem says what is asked: everything the host knows about a call, and nothin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import torch
@@ -38,6 +40,11 @@ def last_byte_offset(shape: Sequence[int], strides: Sequence[int], itemsize: int
 def fits_int32(shape: Sequence[int], strides: Sequence[int], itemsize: int = ELEMENT_BYTES) -> bool:
     """Whether every byte of the view is reached by a signed 32-bit byte offset from its first element."""
     return last_byte_offset(shape, strides, itemsize) <= MAX_INT32
+
+
+def contiguous_strides(*shape: int) -> Any:
+    """Elements between neighbours in each dimension of a contiguous tensor, as a tuple without the last one's 1."""
+    return tuple(math.prod(shape[dimension + 1 :]) for dimension in range(len(shape) - 1))
 
 
 COPY_BYTES = 16

@@ -81,3 +81,43 @@ def check_number(name: str, value: Any, allowed: str, *, low: float | None = Non
         raise ArgumentError(name, repr(value), allowed)
     if low is not None and value < low:
         raise ArgumentError(name, value, allowed)
+
+
+def check_flag(name: str, value: Any) -> None:
+    """True or False itself."""
+    if not isinstance(value, bool):
+        raise ArgumentError(name, repr(value), "True or False")
+
+
+def check_logits(softmax_scale: Any, logit_cap: Any) -> None:
+    """What is done to the logits before the softmax."""
+    check_number("softmax_scale", softmax_scale, "a finite number")
+    check_number("logit_cap", logit_cap, "0.0 (capping is not implemented)")
+    if logit_cap != 0:
+        raise ArgumentError("logit_cap", logit_cap, "0.0 (capping is not implemented)")
+
+
+def check_out(value: Any, like: torch.Tensor, shape: tuple[int, ...], meaning: str) -> None:
+    """A tensor to write results of `like`'s dtype into."""
+    check_tensor("out", value, len(shape), like.dtype, like.device)
+    check_shape("out", value, shape, meaning)
+    check_last_contiguous("out", value)
+    check_writable("out", value)
+
+
+def check_lse_out(value: Any, like: torch.Tensor, shape: tuple[int, ...], meaning: str, return_lse: bool) -> None:
+    """A tensor to write the log-sum-exp into, which only `return_lse` asks for."""
+    if not return_lse:
+        raise ArgumentError("lse_out", "a tensor", "None where return_lse is False")
+    check_tensor("lse_out", value, len(shape), torch.float32, like.device)
+    check_shape("lse_out", value, shape, meaning)
+    if not value.is_contiguous():
+        raise ArgumentError("lse_out.stride()", tuple(value.stride()), "contiguous strides")
+
+
+def check_outputs(inputs: dict[str, torch.Tensor], out: torch.Tensor | None, lse_out: torch.Tensor | None) -> None:
+    """Refuses outputs that overlap an input or each other in memory."""
+    if out is not None:
+        check_disjoint("out", out, inputs)
+    if lse_out is not None:
+        check_disjoint("lse_out", lse_out, inputs if out is None else {**inputs, "out": out})

@@ -11,14 +11,18 @@ from typing import Any
 import torch
 
 from mla_core.dispatch import Program, registry
-from mla_core.errors import ArgumentError, UnsupportedError
+from mla_core.errors import UnsupportedError
+from mla_core.plan import check_plan, check_plan_type
 from mla_core.program_cache import MISSING, ProgramCache, scheduling_bound, signature_key
 from mla_core.target import Target
+from mla_core.validation import check_outputs
 from mla_decode.ops import traced
 from mla_decode.plan import DecodePlan
-from mla_decode.problem import KV_LORA_RANK, QK_ROPE_HEAD_DIM, check_outputs, check_pages, pool_view, validate
+from mla_decode.problem import KV_LORA_RANK, QK_ROPE_HEAD_DIM, check_pages, pool_view, validate
 
 _programs = ProgramCache()
+
+MAKER = "mla_decode_plan"
 
 
 def mla_decode_with_kvcache(
@@ -101,38 +105,28 @@ def mla_decode_with_kvcache(
             solution=solution,
             config=config,
         )
-    _check_plan_type(plan)
-    kv_cache, max_seqlen_k = pool_view(kv_cache), scheduling_bound(max_seqlen_k)
-    key = signature_key(
-        (q, kv_cache, page_table, cache_seqlens, out, lse_out),
-        (softmax_scale, max_seqlen_k, kv_lora_rank, qk_rope_head_dim, causal, logit_cap, return_lse, solution, config),
+    check_plan_type(plan, DecodePlan, MAKER)
+    kv_cache = pool_view(kv_cache)
+    program = _program_of(
+        (q, kv_cache, page_table, cache_seqlens),
+        softmax_scale=softmax_scale,
+        max_seqlen_k=max_seqlen_k,
+        kv_lora_rank=kv_lora_rank,
+        qk_rope_head_dim=qk_rope_head_dim,
+        causal=causal,
+        logit_cap=logit_cap,
+        return_lse=return_lse,
+        out=out,
+        lse_out=lse_out,
+        solution=solution,
+        config=config,
     )
-    program = _programs.get(key)
-    result: Any = out
-    if program is MISSING:
-        problem, result = validate(
-            q,
-            kv_cache,
-            page_table,
-            cache_seqlens,
-            softmax_scale=softmax_scale,
-            max_seqlen_k=max_seqlen_k,
-            kv_lora_rank=kv_lora_rank,
-            qk_rope_head_dim=qk_rope_head_dim,
-            causal=causal,
-            logit_cap=logit_cap,
-            return_lse=return_lse,
-            out=out,
-            lse_out=lse_out,
-        )
-        built = registry.program(problem, Target.current(q.device), solution=solution, config=config)
-        program = _programs.put(key, None if problem.is_empty else built)
-    elif out is None:
-        result = q.new_empty((*q.shape[:-1], kv_lora_rank))
     if out is not None or lse_out is not None:
-        check_outputs(q, kv_cache, page_table, cache_seqlens, out, lse_out)
+        inputs = {"q": q, "kv_cache": kv_cache, "page_table": page_table, "cache_seqlens": cache_seqlens}
+        check_outputs(inputs, out, lse_out)
     if q.device.type == "cpu":  # what a device reads on its own, the host can read here
         check_pages(page_table, cache_seqlens, *kv_cache.shape[:2])
+    result = q.new_empty((*q.shape[:-1], kv_lora_rank)) if out is None else out
     lse: Any = q.new_empty(q.shape[:-1], dtype=torch.float32) if return_lse and lse_out is None else lse_out
     if program is None:
         result.zero_()
@@ -141,7 +135,7 @@ def mla_decode_with_kvcache(
     else:
         planned = () if plan is None or plan.words is None else (plan,)
         for given in planned:
-            _check_plan(program, given, q.device)
+            check_plan(program, given, q.device, MAKER)
         with torch.cuda.device_of(q):  # Triton launches on the current device; no-op for CPU tensors
             program.launch(q, kv_cache, page_table, cache_seqlens, result, lse, softmax_scale, *planned)
     return (result, lse) if return_lse else result
@@ -176,13 +170,9 @@ def mla_decode_plan(
         ArgumentError: as `mla_decode_with_kvcache`; also a `plan` of other shapes or another solution.
         ConfigError, UnsupportedError: as `mla_decode_with_kvcache`.
     """
-    _check_plan_type(plan)
-    kv_cache, max_seqlen_k = pool_view(kv_cache), scheduling_bound(max_seqlen_k)
-    problem, _ = validate(
-        q,
-        kv_cache,
-        page_table,
-        cache_seqlens,
+    check_plan_type(plan, DecodePlan, MAKER)
+    program: Any = _program_of(
+        (q, pool_view(kv_cache), page_table, cache_seqlens),
         softmax_scale=1.0,
         max_seqlen_k=max_seqlen_k,
         kv_lora_rank=KV_LORA_RANK,
@@ -192,28 +182,35 @@ def mla_decode_plan(
         return_lse=return_lse,
         out=None,
         lse_out=None,
+        solution=solution,
+        config=config,
     )
-    program: Any = registry.program(problem, Target.current(q.device), solution=solution, config=config)
-    if problem.is_empty or not hasattr(program, "fill_plan"):
+    if program is None or not hasattr(program, "fill_plan"):
         return DecodePlan(key=())
     if plan is None:
         plan = program.make_plan(q.device)
-    _check_plan(program, plan, q.device)
+    check_plan(program, plan, q.device, MAKER)
     with torch.cuda.device_of(q):
         program.fill_plan(plan, cache_seqlens)
     return plan
 
 
-def _check_plan_type(plan: Any) -> None:
-    """Refuses what is no plan at all."""
-    if plan is not None and not isinstance(plan, DecodePlan):
-        raise ArgumentError("plan", f"a {type(plan).__name__}", "None or what mla_decode_plan returned")
-
-
-def _check_plan(program: Program, plan: DecodePlan, device: torch.device) -> None:
-    """Refuses a plan that the program did not make and could not have made."""
-    if plan.words is not None and plan.words.device != device:
-        raise ArgumentError("plan.words.device", plan.words.device, f"{device}, the device of q")
-    expected = getattr(program, "plan_key", ())
-    if plan.key != expected:
-        raise ArgumentError("plan", plan.key, f"{expected}, what mla_decode_plan makes for this call")
+def _program_of(
+    tensors: tuple[torch.Tensor, ...],
+    *,
+    max_seqlen_k: Any,
+    out: Any,
+    lse_out: Any,
+    solution: Any,
+    config: Any,
+    **options: Any,
+) -> Program | None:
+    """The Program of a call, validated and chosen on its signature's first use; None where no row has a visible key."""
+    options["max_seqlen_k"] = scheduling_bound(max_seqlen_k)
+    key = signature_key((*tensors, out, lse_out), (*options.values(), solution, config))
+    program = _programs.get(key)
+    if program is MISSING:
+        problem = validate(*tensors, **options, out=out, lse_out=lse_out)
+        built = registry.program(problem, Target.current(tensors[0].device), solution=solution, config=config)
+        program = _programs.put(key, None if problem.is_empty else built)
+    return program

@@ -8,14 +8,24 @@ import attrs
 import torch
 
 from mla_core.errors import ArgumentError
-from mla_core.problem import DTYPE_NAMES, PagedKV, check_head_dim, fits_int32, is_aligned
+from mla_core.problem import (
+    COPY_BYTES,
+    DTYPE_NAMES,
+    ELEMENT_BYTES,
+    PagedKV,
+    check_head_dim,
+    contiguous_strides,
+    is_aligned,
+)
 from mla_core.validation import (
-    check_disjoint,
+    check_flag,
     check_last_contiguous,
+    check_logits,
+    check_lse_out,
     check_number,
+    check_out,
     check_shape,
     check_tensor,
-    check_writable,
 )
 
 KV_LORA_RANK = 512
@@ -84,13 +94,21 @@ class DecodeProblem:
         """Whether the host can tell that no row has a visible key."""
         return self.batch == 0 or self.max_kv_tokens == 0 or self.kv.num_pages == 0
 
+    def copy_refusal(self) -> str:
+        """Why copies of COPY_BYTES do not reach every row of q, the pool and out, for a predicate; empty where they do."""
+        if not self.aligned:
+            return f"needs q, kv_cache and out at multiples of {COPY_BYTES} bytes, and one is not"
+        multiple = COPY_BYTES // ELEMENT_BYTES
+        for name, strides in self.row_strides.items():
+            for stride in strides:
+                if stride % multiple:
+                    return f"needs strides that are multiples of {multiple} elements, and {name} has one of {stride}"
+        return ""
+
     @property
-    def q_within_2gb(self) -> bool:
-        """Whether a signed 32-bit byte offset reaches all of q and of out."""
-        shape = (self.batch, self.q_len, self.heads)
-        return fits_int32((*shape, self.head_dim), (*self.q_strides, 1)) and fits_int32(
-            (*shape, self.kv_lora_rank), (*self.out_strides, 1)
-        )
+    def row_strides(self) -> dict[str, tuple[int, ...]]:
+        """Elements between the rows of each tensor that has columns, by argument."""
+        return {"kv_cache": (self.kv.stride_page, self.kv.stride_token), "q": self.q_strides, "out": self.out_strides}
 
     @staticmethod
     def make(
@@ -126,8 +144,8 @@ class DecodeProblem:
             ),
             max_pages=max_pages,
             max_seqlen_k=max_seqlen_k,
-            q_strides=(q_len * heads * head_dim, heads * head_dim, head_dim),
-            out_strides=(q_len * heads * KV_LORA_RANK, heads * KV_LORA_RANK, KV_LORA_RANK),
+            q_strides=contiguous_strides(batch, q_len, heads, head_dim),
+            out_strides=contiguous_strides(batch, q_len, heads, KV_LORA_RANK),
             page_table_stride=max_pages,
             causal=causal,
             return_lse=return_lse,
@@ -159,21 +177,17 @@ def validate(
     return_lse: bool,
     out: Any,
     lse_out: Any,
-) -> tuple[DecodeProblem, torch.Tensor]:
+) -> DecodeProblem:
     """Checks every argument of `mla_decode_with_kvcache`; raises ArgumentError for the first that is not allowed.
 
-    `kv_cache` has three dimensions here (`pool_view`). Returns the Problem and what to write: `out` or a new tensor.
+    `kv_cache` has three dimensions here (`pool_view`). An `out` that is None will be allocated, contiguous and aligned.
     """
     check_head_dim("kv_lora_rank", kv_lora_rank, KV_LORA_RANK)
     check_head_dim("qk_rope_head_dim", qk_rope_head_dim, QK_ROPE_HEAD_DIM)
     head_dim = kv_lora_rank + qk_rope_head_dim
-    check_number("softmax_scale", softmax_scale, "a finite number")
-    check_number("logit_cap", logit_cap, "0.0 (capping is not implemented)")
-    if logit_cap != 0:
-        raise ArgumentError("logit_cap", logit_cap, "0.0 (capping is not implemented)")
-    for name, flag in (("causal", causal), ("return_lse", return_lse)):
-        if not isinstance(flag, bool):
-            raise ArgumentError(name, repr(flag), "True or False")
+    check_logits(softmax_scale, logit_cap)
+    check_flag("causal", causal)
+    check_flag("return_lse", return_lse)
 
     check_tensor("q", q, 4, None, None)
     batch, q_len, heads, q_dim = q.shape
@@ -197,25 +211,17 @@ def validate(
     check_shape("cache_seqlens", cache_seqlens, (batch,), "[batch]")
     check_last_contiguous("cache_seqlens", cache_seqlens)
 
-    if out is None:
-        out = q.new_empty((batch, q_len, heads, kv_lora_rank))
-    check_tensor("out", out, 4, q.dtype, q.device)
-    check_shape("out", out, (batch, q_len, heads, kv_lora_rank), "[batch, q_len, heads, kv_lora_rank]")
-    check_last_contiguous("out", out)
-    check_writable("out", out)
+    out_shape = (batch, q_len, heads, kv_lora_rank)
+    if out is not None:
+        check_out(out, q, out_shape, "[batch, q_len, heads, kv_lora_rank]")
     if lse_out is not None:
-        if not return_lse:
-            raise ArgumentError("lse_out", "a tensor", "None where return_lse is False")
-        check_tensor("lse_out", lse_out, 3, torch.float32, q.device)
-        check_shape("lse_out", lse_out, (batch, q_len, heads), "[batch, q_len, heads]")
-        if not lse_out.is_contiguous():
-            raise ArgumentError("lse_out.stride()", tuple(lse_out.stride()), "contiguous strides")
+        check_lse_out(lse_out, q, out_shape[:3], "[batch, q_len, heads]", return_lse)
 
     kv = PagedKV.from_tensor(kv_cache)
     table_tokens = page_table.shape[1] * kv.page_size
     if max_seqlen_k is not None:
         check_number("max_seqlen_k", max_seqlen_k, "None or an int of at least 0", low=0, integer=True)
-    problem = DecodeProblem(
+    return DecodeProblem(
         batch=batch,
         q_len=q_len,
         heads=heads,
@@ -226,30 +232,12 @@ def validate(
         max_pages=page_table.shape[1],
         max_seqlen_k=table_tokens if max_seqlen_k is None else min(max_seqlen_k, table_tokens),
         q_strides=q.stride()[:3],
-        out_strides=out.stride()[:3],
+        out_strides=contiguous_strides(*out_shape) if out is None else out.stride()[:3],
         page_table_stride=page_table.stride(0),
         causal=causal,
         return_lse=return_lse,
-        aligned=is_aligned(q, kv_cache, out),
+        aligned=is_aligned(q, kv_cache, *(() if out is None else (out,))),
     )
-    return problem, out
-
-
-def check_outputs(
-    q: torch.Tensor,
-    kv_cache: torch.Tensor,
-    page_table: torch.Tensor,
-    cache_seqlens: torch.Tensor,
-    out: torch.Tensor | None,
-    lse_out: torch.Tensor | None,
-) -> None:
-    """Refuses outputs that overlap an input or each other in memory."""
-    others = {"q": q, "kv_cache": kv_cache, "page_table": page_table, "cache_seqlens": cache_seqlens}
-    if out is not None:
-        check_disjoint("out", out, others)
-        others["out"] = out
-    if lse_out is not None:
-        check_disjoint("lse_out", lse_out, others)
 
 
 def check_pages(page_table: torch.Tensor, cache_seqlens: torch.Tensor, num_pages: int, page_size: int) -> None:

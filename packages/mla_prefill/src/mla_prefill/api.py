@@ -11,14 +11,18 @@ from typing import Any
 import torch
 
 from mla_core.dispatch import Program, registry
-from mla_core.errors import ArgumentError, UnsupportedError
+from mla_core.errors import UnsupportedError
+from mla_core.plan import check_plan, check_plan_type
 from mla_core.program_cache import MISSING, ProgramCache, scheduling_bound, signature_key
 from mla_core.target import Target
+from mla_core.validation import check_outputs
 from mla_prefill.ops import traced
 from mla_prefill.plan import PrefillPlan
-from mla_prefill.problem import V_HEAD_DIM, check_outputs, validate
+from mla_prefill.problem import V_HEAD_DIM, validate
 
 _programs = ProgramCache()
+
+MAKER = "mla_prefill_plan"
 
 
 def mla_prefill(
@@ -96,41 +100,29 @@ def mla_prefill(
             solution=solution,
             config=config,
         )
-    _check_plan_type(plan)
-    max_seqlen_q, max_seqlen_kv = scheduling_bound(max_seqlen_q), scheduling_bound(max_seqlen_kv)
-    key = signature_key(
-        (q, k, v, cu_seqlens_q, cu_seqlens_kv, out, lse_out),
-        (max_seqlen_q, max_seqlen_kv, softmax_scale, is_causal, logit_cap, return_lse, solution, config),
+    check_plan_type(plan, PrefillPlan, MAKER)
+    program = _program_of(
+        (q, k, v, cu_seqlens_q, cu_seqlens_kv),
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_kv=max_seqlen_kv,
+        softmax_scale=softmax_scale,
+        is_causal=is_causal,
+        logit_cap=logit_cap,
+        return_lse=return_lse,
+        out=out,
+        lse_out=lse_out,
+        solution=solution,
+        config=config,
     )
-    program = _programs.get(key)
-    result: Any = out
-    if program is MISSING:
-        problem, result = validate(
-            q,
-            k,
-            v,
-            cu_seqlens_q,
-            cu_seqlens_kv,
-            max_seqlen_q=max_seqlen_q,
-            max_seqlen_kv=max_seqlen_kv,
-            softmax_scale=softmax_scale,
-            is_causal=is_causal,
-            logit_cap=logit_cap,
-            return_lse=return_lse,
-            out=out,
-            lse_out=lse_out,
-        )
-        built = registry.program(problem, Target.current(q.device), solution=solution, config=config)
-        program = _programs.put(key, None if problem.is_empty else built)
-    elif out is None:
-        result = q.new_empty((*q.shape[:2], V_HEAD_DIM))
     if out is not None or lse_out is not None:
-        check_outputs(q, k, v, cu_seqlens_q, cu_seqlens_kv, out, lse_out)
+        inputs = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_kv": cu_seqlens_kv}
+        check_outputs(inputs, out, lse_out)
+    result = q.new_empty((*q.shape[:2], V_HEAD_DIM)) if out is None else out
     lse: Any = q.new_empty(q.shape[:2], dtype=torch.float32) if return_lse and lse_out is None else lse_out
     if program is not None:
         planned = () if plan is None or plan.words is None else (plan,)
         for given in planned:
-            _check_plan(program, given, q.device)
+            check_plan(program, given, q.device, MAKER)
         with torch.cuda.device_of(q):  # Triton launches on the current device; no-op for CPU tensors
             program.launch(q, k, v, cu_seqlens_q, cu_seqlens_kv, result, lse, softmax_scale, *planned)
     return (result, lse) if return_lse else result
@@ -167,14 +159,9 @@ def mla_prefill_plan(
         ArgumentError: as `mla_prefill`; also a `plan` of other shapes or another solution.
         ConfigError, UnsupportedError: as `mla_prefill`.
     """
-    _check_plan_type(plan)
-    max_seqlen_q, max_seqlen_kv = scheduling_bound(max_seqlen_q), scheduling_bound(max_seqlen_kv)
-    problem, _ = validate(
-        q,
-        k,
-        v,
-        cu_seqlens_q,
-        cu_seqlens_kv,
+    check_plan_type(plan, PrefillPlan, MAKER)
+    program: Any = _program_of(
+        (q, k, v, cu_seqlens_q, cu_seqlens_kv),
         max_seqlen_q=max_seqlen_q,
         max_seqlen_kv=max_seqlen_kv,
         softmax_scale=1.0,
@@ -183,28 +170,37 @@ def mla_prefill_plan(
         return_lse=return_lse,
         out=None,
         lse_out=None,
+        solution=solution,
+        config=config,
     )
-    program: Any = registry.program(problem, Target.current(q.device), solution=solution, config=config)
-    if problem.is_empty or not hasattr(program, "fill_plan"):
+    if program is None or not hasattr(program, "fill_plan"):
         return PrefillPlan(key=())
     if plan is None:
         plan = program.make_plan(q.device)
-    _check_plan(program, plan, q.device)
+    check_plan(program, plan, q.device, MAKER)
     with torch.cuda.device_of(q):
         program.fill_plan(plan, cu_seqlens_q, cu_seqlens_kv)
     return plan
 
 
-def _check_plan_type(plan: Any) -> None:
-    """Refuses what is no plan at all."""
-    if plan is not None and not isinstance(plan, PrefillPlan):
-        raise ArgumentError("plan", f"a {type(plan).__name__}", "None or what mla_prefill_plan returned")
-
-
-def _check_plan(program: Program, plan: PrefillPlan, device: torch.device) -> None:
-    """Refuses a plan that the program did not make and could not have made."""
-    if plan.words is not None and plan.words.device != device:
-        raise ArgumentError("plan.words.device", plan.words.device, f"{device}, the device of q")
-    expected = getattr(program, "plan_key", ())
-    if plan.key != expected:
-        raise ArgumentError("plan", plan.key, f"{expected}, what mla_prefill_plan makes for this call")
+def _program_of(
+    tensors: tuple[torch.Tensor, ...],
+    *,
+    max_seqlen_q: Any,
+    max_seqlen_kv: Any,
+    out: Any,
+    lse_out: Any,
+    solution: Any,
+    config: Any,
+    **options: Any,
+) -> Program | None:
+    """The Program of a call, validated and chosen on its signature's first use; None where there is no row."""
+    options["max_seqlen_q"] = scheduling_bound(max_seqlen_q)
+    options["max_seqlen_kv"] = scheduling_bound(max_seqlen_kv)
+    key = signature_key((*tensors, out, lse_out), (*options.values(), solution, config))
+    program = _programs.get(key)
+    if program is MISSING:
+        problem = validate(*tensors, **options, out=out, lse_out=lse_out)
+        built = registry.program(problem, Target.current(tensors[0].device), solution=solution, config=config)
+        program = _programs.put(key, None if problem.is_empty else built)
+    return program

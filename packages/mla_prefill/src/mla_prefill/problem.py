@@ -8,14 +8,16 @@ import attrs
 import torch
 
 from mla_core.errors import ArgumentError
-from mla_core.problem import DTYPE_NAMES, fits_int32, is_aligned
+from mla_core.problem import DTYPE_NAMES, contiguous_strides, fits_int32, is_aligned
 from mla_core.validation import (
-    check_disjoint,
+    check_flag,
     check_last_contiguous,
+    check_logits,
+    check_lse_out,
     check_number,
+    check_out,
     check_shape,
     check_tensor,
-    check_writable,
 )
 
 QK_NOPE_HEAD_DIM = 128
@@ -109,10 +111,10 @@ class PrefillProblem:
             dtype=dtype,
             max_seqlen_q=seqlen,
             max_seqlen_kv=seqlen_kv,
-            q_strides=(heads * QK_HEAD_DIM, QK_HEAD_DIM),
-            k_strides=(kv_heads * QK_HEAD_DIM, QK_HEAD_DIM),
-            v_strides=(kv_heads * V_HEAD_DIM, V_HEAD_DIM),
-            out_strides=(heads * V_HEAD_DIM, V_HEAD_DIM),
+            q_strides=contiguous_strides(batch * seqlen, heads, QK_HEAD_DIM),
+            k_strides=contiguous_strides(batch * seqlen_kv, kv_heads, QK_HEAD_DIM),
+            v_strides=contiguous_strides(batch * seqlen_kv, kv_heads, V_HEAD_DIM),
+            out_strides=contiguous_strides(batch * seqlen, heads, V_HEAD_DIM),
             is_causal=is_causal,
             return_lse=return_lse,
         )
@@ -133,18 +135,14 @@ def validate(
     return_lse: Any,
     out: Any,
     lse_out: Any,
-) -> tuple[PrefillProblem, torch.Tensor]:
+) -> PrefillProblem:
     """Checks every argument of `mla_prefill`; raises ArgumentError for the first that is not allowed.
 
-    Returns the Problem and the tensor to write: `out`, or a new one.
+    An `out` that is None will be allocated, contiguous and aligned.
     """
-    check_number("softmax_scale", softmax_scale, "a finite number")
-    check_number("logit_cap", logit_cap, "0.0 (capping is not implemented)")
-    if logit_cap != 0:
-        raise ArgumentError("logit_cap", logit_cap, "0.0 (capping is not implemented)")
-    for name, flag in (("is_causal", is_causal), ("return_lse", return_lse)):
-        if not isinstance(flag, bool):
-            raise ArgumentError(name, repr(flag), "True or False")
+    check_logits(softmax_scale, logit_cap)
+    check_flag("is_causal", is_causal)
+    check_flag("return_lse", return_lse)
     for name, bound in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_kv", max_seqlen_kv)):
         check_number(name, bound, "an int of at least 0", low=0, integer=True)
 
@@ -172,21 +170,13 @@ def validate(
     for name, tensor in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_kv", cu_seqlens_kv)):
         check_last_contiguous(name, tensor)
 
-    if out is None:
-        out = q.new_empty((total_q, heads, V_HEAD_DIM))
-    check_tensor("out", out, 3, q.dtype, q.device)
-    check_shape("out", out, (total_q, heads, V_HEAD_DIM), f"[total_q, heads, {V_HEAD_DIM}]")
-    check_last_contiguous("out", out)
-    check_writable("out", out)
+    out_shape = (total_q, heads, V_HEAD_DIM)
+    if out is not None:
+        check_out(out, q, out_shape, f"[total_q, heads, {V_HEAD_DIM}]")
     if lse_out is not None:
-        if not return_lse:
-            raise ArgumentError("lse_out", "a tensor", "None where return_lse is False")
-        check_tensor("lse_out", lse_out, 2, torch.float32, q.device)
-        check_shape("lse_out", lse_out, (total_q, heads), "[total_q, heads]")
-        if not lse_out.is_contiguous():
-            raise ArgumentError("lse_out.stride()", tuple(lse_out.stride()), "contiguous strides")
+        check_lse_out(lse_out, q, out_shape[:2], "[total_q, heads]", return_lse)
 
-    problem = PrefillProblem(
+    return PrefillProblem(
         batch=batch,
         total_q=total_q,
         total_kv=total_kv,
@@ -198,27 +188,8 @@ def validate(
         q_strides=q.stride()[:2],
         k_strides=k.stride()[:2],
         v_strides=v.stride()[:2],
-        out_strides=out.stride()[:2],
+        out_strides=contiguous_strides(*out_shape) if out is None else out.stride()[:2],
         is_causal=is_causal,
         return_lse=return_lse,
-        aligned=is_aligned(q, k, v, out),
+        aligned=is_aligned(q, k, v, *(() if out is None else (out,))),
     )
-    return problem, out
-
-
-def check_outputs(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    cu_seqlens_kv: torch.Tensor,
-    out: torch.Tensor | None,
-    lse_out: torch.Tensor | None,
-) -> None:
-    """Refuses outputs that overlap an input or each other in memory."""
-    others = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_kv": cu_seqlens_kv}
-    if out is not None:
-        check_disjoint("out", out, others)
-        others["out"] = out
-    if lse_out is not None:
-        check_disjoint("lse_out", lse_out, others)

@@ -32,7 +32,7 @@ def problem_of(inputs: Inputs, *, return_lse: bool = False) -> Any:
     with torch.no_grad():
         if isinstance(inputs, PrefillInputs):
             validate: Any = mla_prefill.problem.validate
-            return validate(*inputs.tensors, **inputs.options, **common)[0]
+            return validate(*inputs.tensors, **inputs.options, **common)
         q, kv_cache, page_table, cache_seqlens = inputs.tensors
         return mla_decode.problem.validate(
             q,
@@ -44,7 +44,7 @@ def problem_of(inputs: Inputs, *, return_lse: bool = False) -> Any:
             qk_rope_head_dim=mla_decode.problem.QK_ROPE_HEAD_DIM,
             **inputs.options,
             **common,
-        )[0]
+        )
 
 
 def check_operation(name: str) -> str:

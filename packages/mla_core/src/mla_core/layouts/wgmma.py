@@ -26,7 +26,9 @@ STORE_COLUMNS = 8
 @gluon.constexpr_function
 def accumulator(columns: int) -> gl.NVMMADistributedLayout:
     """fp32 accumulator `[64, columns]` of one warpgroup."""
-    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
+    return gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[WARPGROUP_WARPS.value, 1], instr_shape=[16, columns, 16]
+    )
 
 
 @gluon.constexpr_function

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mla_core import triton_support
 from mla_core.dispatch import YES, Program, Solution, Verdict, no
-from mla_core.problem import COPY_BYTES, ELEMENT_BYTES
 from mla_core.target import Target
 from mla_decode.cdna4.config import CDNA4DecodeConfig
 from mla_decode.cdna4.schedule import choose
@@ -18,22 +17,8 @@ def supports(problem: DecodeProblem, target: Target) -> Verdict:
     """Any number of rows, any page size and batch on gfx950, where 16-byte copies reach every row."""
     if target.arch != "gfx950":
         return no(f"is for gfx950, and the target is {target.arch}")
-    missing = triton_support.missing(TRITON_MINIMUM)
-    if missing:
-        return no(missing)
-    if not problem.aligned:
-        return no(f"needs q, kv_cache and out at multiples of {COPY_BYTES} bytes, and one is not")
-    multiple = COPY_BYTES // ELEMENT_BYTES
-    strides = {
-        "kv_cache": (problem.kv.stride_page, problem.kv.stride_token),
-        "q": problem.q_strides,
-        "out": problem.out_strides,
-    }
-    for name, values in strides.items():
-        for stride in values:
-            if stride % multiple:
-                return no(f"needs strides that are multiples of {multiple} elements, and {name} has one of {stride}")
-    return YES
+    reason = triton_support.missing(TRITON_MINIMUM) or problem.copy_refusal()
+    return no(reason) if reason else YES
 
 
 def build(problem: DecodeProblem, target: Target, config: CDNA4DecodeConfig) -> Program:

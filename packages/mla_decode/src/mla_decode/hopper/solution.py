@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mla_core import triton_support
 from mla_core.dispatch import YES, Program, Solution, Verdict, no
-from mla_core.problem import COPY_BYTES, ELEMENT_BYTES, MAX_INT32
+from mla_core.problem import ELEMENT_BYTES, MAX_INT32
 from mla_core.target import Target
 from mla_decode.hopper.config import BLOCK_N, HopperDecodeConfig
 from mla_decode.hopper.schedule import choose
@@ -21,23 +21,13 @@ def supports(problem: DecodeProblem, target: Target) -> Verdict:
     """Any rows, batch and lengths on sm_90, with pages of whole blocks that bulk copies reach."""
     if target.arch != "sm_90":
         return no(f"is for sm_90, and the target is {target.arch}")
-    missing = triton_support.missing(TRITON_MINIMUM)
-    if missing:
-        return no(missing)
-    if not problem.aligned:
-        return no(f"needs q, kv_cache and out at multiples of {COPY_BYTES} bytes, and one is not")
+    reason = triton_support.missing(TRITON_MINIMUM) or problem.copy_refusal()
+    if reason:
+        return no(reason)
     if problem.kv.page_size % BLOCK_N:
         return no(f"needs pages of a multiple of {BLOCK_N} tokens, and page_size is {problem.kv.page_size}")
-    multiple = COPY_BYTES // ELEMENT_BYTES
-    strides = {
-        "kv_cache": (problem.kv.stride_page, problem.kv.stride_token),
-        "q": problem.q_strides,
-        "out": problem.out_strides,
-    }
-    for name, values in strides.items():
-        for stride in values:
-            if stride % multiple:
-                return no(f"needs strides that are multiples of {multiple} elements, and {name} has one of {stride}")
+    for name, strides in problem.row_strides.items():
+        for stride in strides:
             if not 0 < stride < LARGEST_STRIDE:
                 return no(f"needs strides of 1 to {LARGEST_STRIDE - 1} elements, and {name} has one of {stride}")
     for name, (_, token, head), columns in (

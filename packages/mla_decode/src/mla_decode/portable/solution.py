@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mla_core import triton_support
-from mla_core.dispatch import YES, Solution, Verdict, no
-from mla_core.target import Target, interpreting
+from mla_core.dispatch import Solution, Verdict
+from mla_core.portable import runs_plain_triton
+from mla_core.target import Target
 from mla_decode.portable.config import TritonDecodeConfig
 from mla_decode.portable.schedule import choose
 from mla_decode.problem import DecodeProblem
@@ -14,16 +14,7 @@ from mla_decode.problem import DecodeProblem
 
 def supports(problem: DecodeProblem, target: Target) -> Verdict:
     """Everything that passes validation, on any GPU, and on a CPU under TRITON_INTERPRET=1."""
-    missing = triton_support.missing()
-    if missing:
-        return no(missing)
-    if not target.is_gpu:
-        if not interpreting():
-            return no("runs on CPU tensors only in Triton's interpreter (TRITON_INTERPRET=1)")
-        missing = triton_support.interpreter_missing()
-        if missing:
-            return no(missing)
-    return YES
+    return runs_plain_triton(target)
 
 
 def build(problem: DecodeProblem, target: Target, config: TritonDecodeConfig) -> object:
